@@ -23,8 +23,8 @@ from typing import Any
 import hypar_opt as ho
 from benchmarks.measure import judged, size
 from hypar_opt.instance.instance import Instance
+from hypar_opt.search.cost_to_go import Completion, completion_by_elimination
 from hypar_opt.search.k_best import in_order_of_cost
-from hypar_opt.search.prefix_costs import Completion, completion_by_elimination
 
 LEVELS, EVERY = size(10, 3), 9
 """Levels, and of how many other choices one is solved again."""

@@ -46,7 +46,7 @@ def export(
 ) -> None:
     from hypar_opt.execution.formats import FORMATS
     from hypar_opt.search.plan_file import read_plan
-    from hypar_opt.workload.kept import left_out, sentences
+    from hypar_opt.workload.omitted import left_out, sentences
 
     written = FORMATS[to]()
     with output.outputs_checked(output_file):

@@ -45,7 +45,7 @@ def print_plan(
     """
     from hypar_opt.studies import advice
     from hypar_opt.studies.explained import explain as explanation
-    from hypar_opt.workload.kept import remarks_on
+    from hypar_opt.workload.omitted import remarks_on
 
     explained = None if explain is None else explanation(plan, explain)
     late: NoAnswerError | None = None

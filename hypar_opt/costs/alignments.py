@@ -159,7 +159,7 @@ def check_size(entries: int) -> None:
         )
 
 
-def bounding(
+def bracketing_costs(
     cost: CostModel, workload: Workload, levels: int
 ) -> tuple[CostModel, CostModel] | None:
     """Return costs of boundaries between which one lies, if its own classes align in too many ways.

@@ -216,7 +216,7 @@ class CostModel(ABC):
         # With a third choice a boundary's charge depends on what its target has split above, and
         # with unequal levels permuting these changes the cost: neither telescopes. Nor do charges
         # where levels split other things of the weights.
-        if len(workload.choices) > 2 or len(workload.repeats.begins) > 1:
+        if len(workload.choices) > 2 or len(workload.repeats.shard_start_levels) > 1:
             return None
         rules = self.rules(workload, levels)
         if rules.reading.joins_levels or workload.reads_whole or workload.lacks_every_axis:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hypar_opt.costs.reductions import joined
 from hypar_opt.integers import scale
-from hypar_opt.workload.repeats import COLLECTIVES
+from hypar_opt.workload.repeats import REDUCTION_GROUPS
 
 if TYPE_CHECKING:
     from hypar_opt.costs.reductions import Places, Reduction
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LATENCY = 2**16
 """The parts of a latency that the gradients of a bucket share."""
 
-Share = Callable[..., "Integers"]
+LatencyShare = Callable[..., "Integers"]
 """Returns what nodes and states have of messages' latencies.
 
 Given a latency, the messages, and, as ``here``, some places.
@@ -81,7 +81,7 @@ def equal_shares(workload: Workload, most_elements: int) -> LatencyShares:
     return LatencyShares(ends, {})
 
 
-def half_shared(share: Share) -> Share:
+def half_shared(share: LatencyShare) -> LatencyShare:
     """Return what nodes have that share reduce-scatters' latencies, and gather by themselves."""
 
     def half(latency: int, messages: Integers, here: Places) -> Integers:
@@ -102,7 +102,7 @@ class LatencyShares:
     ----------
     ends : (kinds, 2, nodes)
         Where a node's share begins and ends, in parts of a latency of 1 / `LATENCY`. Of a plan's
-        own reductions there are as many kinds as `COLLECTIVES`.
+        own reductions there are as many kinds as `REDUCTION_GROUPS`.
     kinds
         The number in ``ends`` of reductions over a set of levels, whose bit 2^h is that of level
         h; 0 for those not named.
@@ -137,9 +137,10 @@ class LatencyShares:
         Parameters
         ----------
         together
-            The nodes that are reduced together, by keys that end with a number in `COLLECTIVES`.
+            The nodes that are reduced together, by keys that end with a number in
+            `REDUCTION_GROUPS`.
         """
-        buckets: list[list[Sequence[int]]] = [[] for _ in COLLECTIVES]
+        buckets: list[list[Sequence[int]]] = [[] for _ in REDUCTION_GROUPS]
         for key, nodes in together.items():
             buckets[key[-1]].append(nodes)
         return cls(np.array([cls.of(group, [elements]).ends[0] for group in buckets]), {})
@@ -149,13 +150,13 @@ class LatencyShares:
         """What tells nodes apart: their shares."""
         return [shares.tobytes() for shares in np.moveaxis(self.ends, 2, 0)]
 
-    def among(
+    def for_nodes(
         self,
         nodes: Indices,
         reduced: Reduction,
         shape: tuple[int, ...],
         micro_batches: int,
-    ) -> Share:
+    ) -> LatencyShare:
         """Return what shares out a latency among nodes and their states.
 
         Parameters
@@ -166,9 +167,9 @@ class LatencyShares:
             Of the nodes and their states.
 
         """
-        number = 0 if self.kinds or len(self.ends) == 1 else reduced.number
+        number = 0 if self.kinds or len(self.ends) == 1 else reduced.group
         begins, ends = self.ends[number][:, nodes]
-        halves = reduced.below
+        rounds = reduced.rounds
         if self.kinds:
             levels, _ = joined(reduced.moved, shape)
             numbers = np.zeros(1 << len(reduced.moved), np.intp)
@@ -178,14 +179,14 @@ class LatencyShares:
             begins, ends = (self.ends[numbers[levels], side, nodes] for side in range(2))
 
         def share(latency: int, messages: Integers, here: Places | None = None) -> Integers:
-            begin, end, all_of = begins, ends, halves
+            begin, end, all_of = begins, ends, rounds
             if here is not None:
                 begin, end, all_of = (
-                    np.broadcast_to(limits, shape)[here] for limits in (begins, ends, halves)
+                    np.broadcast_to(limits, shape)[here] for limits in (begins, ends, rounds)
                 )
             fraction = Fraction(latency, LATENCY)
             part: Integers = scale(end, fraction, "down") - scale(begin, fraction, "down")
-            if not reduced.in_halves:
+            if not reduced.is_reduce_scatter:
                 return messages * part
             # Gradients are reduce-scattered in buckets, weights all-gathered layer by layer.
             together: Integers = micro_batches * part + (all_of - micro_batches) * latency

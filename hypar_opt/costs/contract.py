@@ -31,11 +31,11 @@ def cost_of(problem: Problem, workload: Workload) -> CostModel:
     HyparError
         If there is no such cost or reading, or it cannot charge the problem.
     """
-    if problem.is_shared_out or problem.cost == "time":
+    if problem.has_unequal_parts or problem.cost == "time":
         timed = problem.array.description if problem.array and problem.cost == "time" else None
-        check_loads(workload, timed, shared_out=problem.is_shared_out)
+        check_loads(workload, timed, unequal_parts=problem.has_unequal_parts)
     # Imported late: most problems have no groups.
-    if problem.cost == "bytes" and (problem.is_shared_out or problem.is_staged):
+    if problem.cost == "bytes" and (problem.has_unequal_parts or problem.is_staged):
         from hypar_opt.costs.groups import GroupBytes
 
         return GroupBytes.of_groups(problem)
@@ -50,14 +50,14 @@ def cost_of(problem: Problem, workload: Workload) -> CostModel:
     return cost
 
 
-def check_loads(workload: Workload, array: Array | None, *, shared_out: bool) -> None:
+def check_loads(workload: Workload, array: Array | None, *, unequal_parts: bool) -> None:
     """Refuse experts without a capacity where it is not known what the fullest part has of them.
 
     Parameters
     ----------
     array
         That a step is timed on; None if none is.
-    shared_out
+    unequal_parts
         Whether parts of H1 have shares.
 
     Raises
@@ -66,7 +66,7 @@ def check_loads(workload: Workload, array: Array | None, *, shared_out: bool) ->
         Naming the layer, and what would be right.
     """
     problem = ""
-    if shared_out:
+    if unequal_parts:
         problem = "experts without a capacity need parts of H1 that are equal"
     elif workload.loads and array is not None and not array.step_model.by_largest_shard:
         problem = f"on the array {array.name} each part takes as long as the mean; should be 'even'"

@@ -13,7 +13,7 @@ import numpy as np
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
-from hypar_opt.costs.reductions import by_stage, joined
+from hypar_opt.costs.reductions import joined, stage_charges
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import exact_dtype
 from hypar_opt.step.states import exact_sum, level_choices
@@ -73,7 +73,7 @@ class EnergyCost(ArrayCost):
             If the problem has no array, or options that contradict one, or the array no energies.
         """
         array, placement = array_of(problem)
-        if problem.is_shared_out:
+        if problem.has_unequal_parts:
             from hypar_opt.costs.groups import GroupBytes
 
             communication: CommunicationCost = GroupBytes.of_groups(problem)
@@ -131,7 +131,7 @@ class EnergyCost(ArrayCost):
                 reduced = reduced + np.where(same, more, 0)
                 passes[number] = np.where(same, 0, levels_reduced), more
 
-            charged = by_stage(
+            charged = stage_charges(
                 over,
                 reduced,
                 rows,

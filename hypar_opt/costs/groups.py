@@ -25,7 +25,7 @@ from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.shares import Amounts, CountOfIndices, Parts, Share, WorkOfPart, received
 from hypar_opt.step.states import exact_sum, levels_of, shape_of
 from hypar_opt.step.uneven import split_sizes
-from hypar_opt.workload.parallelism import OF_EQUAL_PARTS, SIDES
+from hypar_opt.workload.parallelism import OF_EQUAL_PARTS, PART_WORDS
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -120,8 +120,8 @@ class GroupTime(TimeCost):
 
     Below H1 each part exchanges over its own links. Given the corners of a simplex of shares, each
     charge is a linear function of the shares in it, at one corner, which is no more than what is
-    taken: what a part takes is linear in the shares, or no less than a linear function. So what a
-    plan takes anywhere in the simplex is no less than the least of its sums at the corners.
+    taken: what a part takes is linear in the shares, or no less than a linear function. So the
+    minimum of its sums at the corners is a lower bound on a plan anywhere in the simplex.
 
     Parameters
     ----------
@@ -420,7 +420,7 @@ class GroupTime(TimeCost):
     def for_plan(self, workload: Workload, rows: Rows) -> Self:
         """Return the cost in which all-reduces share their latencies as they do in a plan.
 
-        A layer in one part is reduced by itself, there alone.
+        A layer in one part is reduced within that part.
         """
         if self.latencies is None:
             return self
@@ -428,7 +428,7 @@ class GroupTime(TimeCost):
         for key, nodes in self.reductions(workload, rows).items():
             for node in nodes:
                 choice = workload.choices[rows[0][node]]
-                together[choice if choice in SIDES else None, *key].append(node)
+                together[choice if choice in PART_WORDS else None, *key].append(node)
         return replace(self, latencies=LatencyShares.of_plan(together, workload.stored))
 
     def upper_bound(self, workload: Workload) -> Fraction:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hypar_opt.step.uneven import loads_at_ends, sizes_at_ends
-from hypar_opt.workload.addends import passes_addends
+from hypar_opt.workload.addends import may_defer_reduction
 from hypar_opt.workload.operators.kernels import ALL_FUSED
-from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import ONCE
+from hypar_opt.workload.recomputation import with_repeats
+from hypar_opt.workload.repeats import SINGLE_PASS
 
 if TYPE_CHECKING:
     from hypar_opt.step.states import Indices
@@ -26,7 +26,7 @@ class Kinds(NamedTuple):
     first: Indices
 
 
-def numbered(keys: Iterable[Hashable]) -> Kinds:
+def index_by_key(keys: Iterable[Hashable]) -> Kinds:
     """Return kinds of things with equal keys, in the order of their first things."""
     number_of: dict[Hashable, int] = {}
     numbers = np.array([number_of.setdefault(key, len(number_of)) for key in keys], np.intp)
@@ -45,10 +45,10 @@ def kinds_of_boundaries(workload: Workload, end_keys: tuple[Hashable, ...] | Non
     layouts, (sources, targets) = workload.layouts, workload.ends.T
     columns = np.vstack(
         [
-            numbered(workload.extents).numbers,
+            index_by_key(workload.extents).numbers,
             # What weights are charged depends on their node.
             np.where(workload.is_weight_boundary, sources, -1),
-            passes_addends(workload),
+            may_defer_reduction(workload),
             workload.has_error,
             layouts.output[:, sources],
             layouts.inputs[workload.operand, :, targets].T,
@@ -58,10 +58,10 @@ def kinds_of_boundaries(workload: Workload, end_keys: tuple[Hashable, ...] | Non
             # What passes on partial sums reduces them as often as it computes.
             workload.repeats.forward_exchanges(len(workload.nodes), inputs=True)[targets],
             workload.repeats.forward_exchanges(len(workload.nodes), inputs=False)[sources],
-            *(numbered(end_keys).numbers[workload.ends.T] if end_keys else ()),
+            *(index_by_key(end_keys).numbers[workload.ends.T] if end_keys else ()),
         ]
     )
-    return numbered(column.tobytes() for column in np.ascontiguousarray(columns.T))
+    return index_by_key(column.tobytes() for column in np.ascontiguousarray(columns.T))
 
 
 def _shards(workload: Workload) -> Iterator[Hashable]:
@@ -77,12 +77,12 @@ def kinds_of_nodes(workload: Workload) -> Kinds:
     nodes, repeats = len(workload.nodes), workload.repeats
     columns = np.vstack(
         [
-            _kinds_of_tensors(repeated(workload, ONCE)),
+            _kinds_of_tensors(with_repeats(workload, SINGLE_PASS)),
             *repeats.counts(nodes),
-            numbered(_shards(workload)).numbers,
+            index_by_key(_shards(workload)).numbers,
         ]
     )
-    return numbered(column.tobytes() for column in np.ascontiguousarray(columns.T))
+    return index_by_key(column.tobytes() for column in np.ascontiguousarray(columns.T))
 
 
 @lru_cache(maxsize=16)
@@ -104,12 +104,12 @@ def _kinds_of_tensors(workload: Workload) -> Indices:
     }
     columns = np.vstack(
         [
-            numbered(tensors.values()).numbers[numbered(same).numbers],
+            index_by_key(tensors.values()).numbers[index_by_key(same).numbers],
             np.isin(np.arange(len(nodes)), list(workload.readers)),
-            np.isin(np.arange(len(nodes)), workload.ends[passes_addends(workload), 0]),
+            np.isin(np.arange(len(nodes)), workload.ends[may_defer_reduction(workload), 0]),
             *layouts.inputs,
             layouts.weight,
             layouts.output,
         ]
     )
-    return numbered(column.tobytes() for column in np.ascontiguousarray(columns.T)).numbers
+    return index_by_key(column.tobytes() for column in np.ascontiguousarray(columns.T)).numbers

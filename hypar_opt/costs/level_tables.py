@@ -89,7 +89,7 @@ def _added(
 ) -> Integers:
     """Return what the last level adds to charges, given a function for those without it.
 
-    Nothing where it takes less with that level: on a torus more rings are faster.
+    Clipped at zero: another level can speed up a torus, whose rings run at the same time.
     """
     if workload.has_replicas:
         added: Integers = np.maximum(exact_sum(charges) - exact_sum(above()), 0)

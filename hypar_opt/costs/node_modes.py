@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.device_load import at_price
-from hypar_opt.costs.kinds import numbered
+from hypar_opt.costs.kinds import index_by_key
 from hypar_opt.costs.state_charges import state_indices
 from hypar_opt.costs.state_classes import ClassTable, Partition
 from hypar_opt.integers import Integers, exact_dtype
@@ -72,7 +72,7 @@ class NodeModes:
         """
         own_kinds = zip(*(table.node_kinds.tolist() for table in tables), strict=True)
         keys = zip(*(load.node_keys for load in loads), strict=True)
-        kinds, first = numbered(zip(own_kinds, keys, strict=True))
+        kinds, first = index_by_key(zip(own_kinds, keys, strict=True))
         times = [table.node[table.node_kinds[first]] for table in tables]
         load_bytes, transient_bytes = (
             [by_state(amount, first, states) for amount in amounts]
@@ -128,7 +128,7 @@ class NodeModes:
         node, table = self.priced(price).min(axis=0), self.table
         kinds = frozenset(table.boundary_kinds[of_weights].tolist())
         priced = replace(table, node=node, node_kinds=self.kinds)
-        return priced.penalising(kinds, 1 + int(node.max()))
+        return priced.with_big_m(kinds, 1 + int(node.max()))
 
 
 def _exact(amounts: Sequence[Integers]) -> Integers:
@@ -147,7 +147,9 @@ def by_state(amount: Amount, nodes: Indices, states: Sequence[State]) -> Integer
     return of_states[:, state_indices(states, choices)]
 
 
-def coupled(tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int) -> ClassTable:
+def with_block_choice(
+    tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int
+) -> ClassTable:
     """Return a table whose nodes have each state once for each table: a mode of their blocks.
 
     What a boundary is charged follows the mode of its target. A block has one mode.
@@ -163,11 +165,11 @@ def coupled(tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int
     """
     first, inside = tables[0], blocks >= 0
     numbers = [table.node_kinds.tolist() for table in tables]
-    node_kinds, nodes = numbered(zip(*numbers, inside.tolist(), strict=True))
+    node_kinds, nodes = index_by_key(zip(*numbers, inside.tolist(), strict=True))
     sources, targets = first.ends.T
     same = inside[sources] & (blocks[sources] == blocks[targets])
     numbers = [table.boundary_kinds.tolist() for table in tables]
-    boundary_kinds, boundaries = numbered(zip(*numbers, same.tolist(), strict=True))
+    boundary_kinds, boundaries = index_by_key(zip(*numbers, same.tolist(), strict=True))
     kinds = [table.boundary_kinds[boundaries] for table in tables]
     together, states = same[boundaries], first.node.shape[1]
     dtype = exact_dtype(8 * penalty)

@@ -18,7 +18,7 @@ from hypar_opt.costs.reductions import reductions_of
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.step.states import broadcast_shape, levels_of, shape_of
 from hypar_opt.units import PREFIXES
-from hypar_opt.workload.addends import passes_addends
+from hypar_opt.workload.addends import may_defer_reduction
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -159,7 +159,7 @@ class ArrayCost(CostModel):
     ) -> tuple[list[list[Collective]], dict[tuple[Phase, int], Reduction]]:
         """Return the exchanges between pairs that are rounded once, and the reductions.
 
-        These by pass and number in `COLLECTIVES`.
+        These by pass and number in `REDUCTION_GROUPS`.
         """
         between: dict[tuple[Hashable, int], list[Collective]] = {}
         reduced: list[Collective] = []
@@ -184,7 +184,7 @@ class ArrayCost(CostModel):
         nodes: Indices,
         shape: tuple[int, ...],
     ) -> list[Integers]:
-        """Return the charges of reductions by pass and number in `COLLECTIVES`, level by level."""
+        """Return the charges by level of reductions by pass and number in `REDUCTION_GROUPS`."""
 
     @abstractmethod
     def rounded_together(self, exchange: Collective) -> Hashable:
@@ -201,7 +201,7 @@ class ArrayCost(CostModel):
         may be passed on.
         """
         symmetries = super().symmetries(workload, levels)
-        if self.rings is not None and passes_addends(workload).any():
+        if self.rings is not None and may_defer_reduction(workload).any():
             return symmetries._replace(kinds=range(levels), groups=range(levels))
         return symmetries
 

@@ -36,14 +36,14 @@ from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import exact_sum
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.kernels import Fused
-from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES, ONCE
+from hypar_opt.workload.recomputation import with_repeats
+from hypar_opt.workload.repeats import REDUCTION_GROUPS, SCATTERED_EACH_MICRO_BATCH, SINGLE_PASS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from hypar_opt.costs.base import CostModel, Symmetries
-    from hypar_opt.costs.buckets import Share
+    from hypar_opt.costs.buckets import LatencyShare
     from hypar_opt.costs.reductions import Places, Reduction
     from hypar_opt.hardware.array import Array
     from hypar_opt.integers import Integers
@@ -72,9 +72,9 @@ class SharesOfUnits(LatencyShares):
                 members[used_in.pop()].append(node)
         return cls(cls.of([*members.values()], [workload.stored]).ends, {})
 
-    def among(
+    def for_nodes(
         self, nodes: Indices, reduced: Reduction, shape: tuple[int, ...], micro_batches: int
-    ) -> Share:
+    ) -> LatencyShare:
         del reduced, micro_batches
         begins, ends = self.ends[0][:, nodes]
 
@@ -133,7 +133,7 @@ class OverlapTime(TimeCost):
     waits
         Whether exchanges of the program are waited for; else each may run beside a computation, as
         around rings of context parallelism, and is free.
-    again
+    recomputed
         What runs again, in place of what the workload says: less of it, where a step stops early.
     """
 
@@ -142,7 +142,7 @@ class OverlapTime(TimeCost):
     update: int = 1
     scale: int = 1
     waits: bool = True
-    again: Mapping[int, int | None] | None = None
+    recomputed: Mapping[int, int | None] | None = None
 
     @classmethod
     def of(
@@ -201,9 +201,9 @@ class OverlapTime(TimeCost):
         return super().edge(self._running(workload), boundaries, sources, targets)
 
     def _running(self, workload: Workload) -> Workload:
-        if self.again is None:
+        if self.recomputed is None:
             return workload
-        return repeated(workload, replace(workload.repeats, again=self.again))
+        return with_repeats(workload, replace(workload.repeats, recomputed=self.recomputed))
 
     def charges(
         self,
@@ -284,7 +284,7 @@ class OverlapTime(TimeCost):
         hides = self._at("backward", nodes)
         if phase is Phase.FORWARD:
             repeats, ahead = workload.repeats, self._at("forward", nodes)
-            runs_again = repeats.again or repeats.by_op
+            runs_again = repeats.recomputed or repeats.by_op
             hides = np.maximum(ahead, -(-(ahead + hides) // 2)) if runs_again else ahead
         rest: Integers = self.scale - hides
         return rest
@@ -294,20 +294,20 @@ class OverlapTime(TimeCost):
         return exact_dtype(self.largest)
 
     def end_keys(self, workload: Workload) -> tuple[Hashable, ...] | None:
-        if self.prices is None and self.again is None:
+        if self.prices is None and self.recomputed is None:
             return None
         # What the queue is charged is of nodes.
         return self._keys_of_prices(workload, *(self.prices[:2] if self.prices else ()))
 
     def _keys_of_prices(self, workload: Workload, *prices: Sequence[int]) -> tuple[Hashable, ...]:
         """Return some prices of each node, and whether it runs again."""
-        again = [node in (self.again or ()) for node in range(len(workload.nodes))]
+        again = [node in (self.recomputed or ()) for node in range(len(workload.nodes))]
         return tuple(zip(*prices, again, strict=True))
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike: nodes by their prices and what runs again of them, too."""
         symmetries = super().symmetries(workload, levels)
-        if self.prices is None and self.again is None:
+        if self.prices is None and self.recomputed is None:
             return symmetries
         keys = self._keys_of_prices(workload, *(self.prices or ()))
         of_units = self.of_units.node_keys if self.of_units else [b""] * len(keys)
@@ -333,7 +333,7 @@ def _prices(
     released = [price * micro_batches for price in backward]
     # Those that are scattered leave their buckets, which then are complete earlier.
     if not _scattered(workload):
-        for bucket in buckets_of(repeated(workload, ONCE), bucket_elements):
+        for bucket in buckets_of(with_repeats(workload, SINGLE_PASS), bucket_elements):
             for node in bucket:
                 released[node] = backward[bucket[-1]] * micro_batches
     hidden = tuple(price * (micro_batches if _scattered(workload) else 1) for price in backward)
@@ -364,10 +364,10 @@ def _price_of(operation: Collective) -> str:
     """Return which of `Prices` is that of an exchange, or that it is of the program."""
     if operation.phase is not Phase.GRADIENT:
         return "program"
-    in_halves = COLLECTIVES[operation.group][0] in IN_HALVES
+    is_reduce_scatter = REDUCTION_GROUPS[operation.group][0] in SCATTERED_EACH_MICRO_BATCH
     if operation.tensor != "weights":
-        return "scattered" if in_halves else "released"
-    return "gathered" if COLLECTIVES[operation.group] == ("weights",) else "updated"
+        return "scattered" if is_reduce_scatter else "released"
+    return "gathered" if REDUCTION_GROUPS[operation.group] == ("weights",) else "updated"
 
 
 def _scattered(workload: Workload) -> list[int]:
@@ -391,10 +391,12 @@ def of_program(
     overlap = array.overlap or "none"
     waits = waits_on(array) and overlap != "branches"
     bound = OverlapTime.of(least_of(cost.time, array, overlap), workload, waits=waits)
-    if not (early_stop and workload.repeats.again):
+    if not (early_stop and workload.repeats.recomputed):
         return bound
     fused = Fused.on(array.accelerator)
-    return replace(bound, again=needed_again(workload, workload.repeats.again, fused=fused))
+    return replace(
+        bound, recomputed=needed_again(workload, workload.repeats.recomputed, fused=fused)
+    )
 
 
 def least_of(cost: TimeCost, array: Array, overlap: str) -> TimeCost:

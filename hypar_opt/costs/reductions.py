@@ -15,7 +15,7 @@ from hypar_opt.integers import scale
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.operations import by_level
 from hypar_opt.step.states import exact_sum
-from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES
+from hypar_opt.workload.repeats import REDUCTION_GROUPS, SCATTERED_EACH_MICRO_BATCH
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +60,7 @@ def joined(rows: Sequence[Integers], shape: tuple[int, ...]) -> tuple[Integers, 
     return levels, moved
 
 
-def by_stage(
+def stage_charges(
     levels: Integers,
     moved: Integers,
     rows: Sequence[Integers],
@@ -106,7 +106,7 @@ def by_stage(
             for level, part in zip(stage, parts, strict=False):
                 charged[level][members] = part
         if charge_alone and crossed:
-            lowest = _least_apart(
+            lowest = _min_over_stage_splits(
                 crossed, rings, partial(charge_by, charge), partial(charge_by, charge_alone)
             )
             total = sum(row[members] for row in charged)
@@ -116,7 +116,7 @@ def by_stage(
     return charged
 
 
-def _least_apart(
+def _min_over_stage_splits(
     levels: Sequence[int],
     rings: Rings,
     above: Callable[[Levels], Integers],
@@ -154,7 +154,7 @@ def _parted(charge: Integers, parts: Sequence[Fraction]) -> Iterator[Integers]:
 def reductions_of(
     operations: Iterable[Collective], cost: CommunicationCost, levels: int
 ) -> dict[tuple[Phase, int], Reduction]:
-    """Return the reductions that operations are, by pass and number in `COLLECTIVES`."""
+    """Return the reductions that operations are, by pass and number in `REDUCTION_GROUPS`."""
     together: dict[tuple[Phase, int], list[Collective]] = {}
     for operation in operations:
         together.setdefault((operation.phase, operation.group), []).append(operation)
@@ -171,18 +171,18 @@ class Reduction(NamedTuple):
     ----------
     moved
         What it moves at each level, in charges of bytes.
-    topmost, below
+    rounds_at_top, rounds
         The messages at the topmost of its levels, and at those below it, by node.
-    number
-        Of gradients: the number of what is split at these levels, in `COLLECTIVES`.
+    group
+        Of gradients: the number of what is split at these levels, in `REDUCTION_GROUPS`.
 
     Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; docs/decisions/0007-arrays-and-time.md.
     """
 
     moved: Sequence[Integers]
-    topmost: Integers
-    below: Integers
-    number: int
+    rounds_at_top: Integers
+    rounds: Integers
+    group: int
 
     @classmethod
     def of(
@@ -203,11 +203,11 @@ class Reduction(NamedTuple):
         topmost = below
         if phase is not Phase.GRADIENT:
             topmost = np.asarray(operations[0].times)
-        elif COLLECTIVES[number][0] not in IN_HALVES:
+        elif REDUCTION_GROUPS[number][0] not in SCATTERED_EACH_MICRO_BATCH:
             topmost = np.minimum(below, 1)
         return cls([cost.moved(row) for row in rows], topmost, below, number)
 
     @property
-    def in_halves(self) -> bool:
+    def is_reduce_scatter(self) -> bool:
         """Whether gradients are reduce-scattered and weights all-gathered, each by itself."""
-        return COLLECTIVES[self.number][0] in IN_HALVES
+        return REDUCTION_GROUPS[self.group][0] in SCATTERED_EACH_MICRO_BATCH

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.kinds import kinds_of_boundaries, numbered
+from hypar_opt.costs.kinds import index_by_key, kinds_of_boundaries
 from hypar_opt.costs.level_tables import level_edges, level_table
 from hypar_opt.costs.state_charges import states_of
 from hypar_opt.integers import exact_dtype
 from hypar_opt.plan.stored_layouts import rows_with_stored
 from hypar_opt.step.states import exact_sum, shard_counts
 from hypar_opt.workload.contiguous import are_first, orders_of
-from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
+from hypar_opt.workload.parallelism import PAPERS_CHOICES, PART_WORDS
 from hypar_opt.workload.splitting import may_split
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _costs(workload: Workload, cost: CostModel, above: Indices, choice: Indices)
     entries = workload.ends[boundaries, at, None] * len(columns) + columns
     np.add.at(costs.reshape(-1), entries.reshape(-1), edges.reshape(-1))  # quick in one axis only
     # Below H1 no tensor is all on one side.
-    below = np.array([bool(len(above)) and word in SIDES for word in workload.choices])
+    below = np.array([bool(len(above)) and word in PART_WORDS for word in workload.choices])
     return np.where(workload.forbidden[:shared] | below, largest + 1, costs)
 
 
@@ -159,7 +159,7 @@ def _over_all_levels(
     kinds = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers[boundaries]
     # What is alike is charged once: the kind and end of a boundary, and its other end's choices.
     cases = np.ascontiguousarray(np.column_stack([kinds, at, choices[:, other].T]))
-    numbers, first = numbered(row.tobytes() for row in cases)
+    numbers, first = index_by_key(row.tobytes() for row in cases)
     charged: list[Integers] = []
     step = max(1, _LARGEST_ARRAY // states.size)
     for some in np.split(first, range(step, len(first), step)):

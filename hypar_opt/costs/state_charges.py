@@ -23,7 +23,7 @@ from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.step.states import Indices, exact_sum, state_grid
-from hypar_opt.workload.parallelism import on_all_sides
+from hypar_opt.workload.parallelism import choices_below_h1
 
 if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
@@ -56,7 +56,7 @@ def choices_by_level(workload: Workload, levels: int) -> list[int]:
 
     With groups of accelerators all of a layer may be in one part of H1, and of no level below.
     """
-    below = len(on_all_sides(workload.choices))
+    below = len(choices_below_h1(workload.choices))
     return [below if level else len(workload.choices) for level in range(levels)]
 
 

@@ -25,7 +25,7 @@ from hypar_opt.costs.alignments import (
     check_size,
     numbered_groups,
 )
-from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
+from hypar_opt.costs.kinds import index_by_key, kinds_of_boundaries, kinds_of_nodes
 from hypar_opt.costs.state_charges import (
     charged_pairs,
     choices_by_level,
@@ -33,13 +33,13 @@ from hypar_opt.costs.state_charges import (
     nodes_by_state,
     state_indices,
 )
-from hypar_opt.costs.weights import unlike
+from hypar_opt.costs.weights import mismatch
 from hypar_opt.deadline import NEVER
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.weights import replicated
 from hypar_opt.step.uneven import sizes_at_ends
-from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import ONCE
+from hypar_opt.workload.recomputation import with_repeats
+from hypar_opt.workload.repeats import SINGLE_PASS
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
@@ -114,7 +114,7 @@ class ClassTable:
         The part of ``capacity`` that a state uses; None if nothing is limited.
     capacity
         As in `CostTable`.
-    strict
+    hard_kinds
         The kinds of boundaries whose charges are penalties, above those of all assignments.
     most
         How many pairs of states are charged exactly at a threshold; None for as many as come.
@@ -135,7 +135,7 @@ class ClassTable:
     resolution: int
     load: Integers | None = None
     capacity: int | None = None
-    strict: frozenset[int] = frozenset()
+    hard_kinds: frozenset[int] = frozenset()
     most: int | None = None
     found: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -165,21 +165,21 @@ class ClassTable:
             Which boundaries lead from shared weights.
         """
         rows = zip(self.node_kinds.tolist(), map(tuple, loads.tolist()), strict=True)
-        kinds, nodes = numbered(rows)
+        kinds, nodes = index_by_key(rows)
         kinds_before = self.node_kinds[nodes]
-        strict = frozenset(self.boundary_kinds[weights].tolist())
-        penalised = self.penalising(strict, 1 + self.largest)
+        hard = frozenset(self.boundary_kinds[weights].tolist())
+        penalised = self.with_big_m(hard, 1 + self.largest)
         return replace(
             penalised,
             node=penalised.node[kinds_before],
             allowed=self.allowed[kinds_before],
             node_kinds=kinds,
             load=loads[nodes],
-            strict=strict,
+            hard_kinds=hard,
             found={},
         )
 
-    def penalising(self, kinds: frozenset[int], penalty: int) -> ClassTable:
+    def with_big_m(self, kinds: frozenset[int], penalty: int) -> ClassTable:
         """Return the table with a penalty where some kinds of boundaries are charged anything."""
         if not kinds:
             return self
@@ -281,7 +281,7 @@ class KnownCharges:
         return np.array([rows[key] for key in keys])
 
 
-def classed(
+def class_table(
     cost: CostModel,
     workload: Workload,
     states: Sequence[State],
@@ -317,7 +317,7 @@ def classed(
     own_kinds = zip(
         kinds_of_nodes(workload).numbers.tolist(), symmetries.node_keys, allowed, strict=True
     )
-    node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
+    node_kinds, nodes = index_by_key((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
     choices = choices_by_level(workload, len(columns))
     # Where not all states are given, each is a class by itself: levels may not be permuted.
     groups = (
@@ -449,7 +449,9 @@ class PairsOfStates:
             If there are more alignments than memory allows.
         """
         end_keys = self.cost.end_keys(self.workload)
-        once = kinds_of_boundaries(repeated(self.workload, ONCE), end_keys).numbers[self.boundaries]
+        once = kinds_of_boundaries(with_repeats(self.workload, SINGLE_PASS), end_keys).numbers[
+            self.boundaries
+        ]
         counts = self.workload.repeats.counts(len(self.workload.nodes))[-2:]
         sources, targets = self.workload.ends[self.boundaries].T
         read, written = (
@@ -582,7 +584,7 @@ class PairsOfStates:
         boundary = self.boundaries[kind]
         if self.workload.boundaries[boundary].weights:
             stored = self.workload.ends[boundary, 0]
-            differ = unlike(sources, targets, replicated(self.workload, stored)).any(axis=0)
+            differ = mismatch(sources, targets, replicated(self.workload, stored)).any(axis=0)
             penalty = 1 + int(self.highest[stored])
             charge: Integers = np.where(differ, np.array(penalty, exact_dtype(penalty)), 0)
             return charge

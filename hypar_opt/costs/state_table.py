@@ -25,7 +25,7 @@ from hypar_opt.costs.state_charges import (
     state_indices,
     states_of,
 )
-from hypar_opt.costs.state_classes import KnownCharges, classed
+from hypar_opt.costs.state_classes import KnownCharges, class_table
 from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.weights import constrained, with_penalties
 from hypar_opt.deadline import NEVER, Deadline
@@ -256,7 +256,7 @@ class StateTable:
         allowed = self.allowed
         if allowed is None:
             allowed = np.ones((len(workload.nodes), len(self.states)), bool)
-        table = classed(self.cost, workload, self.states, allowed, deadline, charges, bounds)
+        table = class_table(self.cost, workload, self.states, allowed, deadline, charges, bounds)
         if len(self.limits) != 1:
             return table
         ((loads, capacity),) = self.limits

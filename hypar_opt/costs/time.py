@@ -22,14 +22,14 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.hops import Hops
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, UncontendedRings, array_of
-from hypar_opt.costs.reductions import by_stage, joined, reductions_of
+from hypar_opt.costs.reductions import joined, reductions_of, stage_charges
 from hypar_opt.costs.work import Work
 from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import levels_of, shape_of, states_from_rows
 from hypar_opt.step.uneven import sizes_at_ends, split_sizes, uneven_boundaries
-from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import ONCE
+from hypar_opt.workload.recomputation import with_repeats
+from hypar_opt.workload.repeats import SINGLE_PASS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.base import Symmetries
-    from hypar_opt.costs.buckets import Share
+    from hypar_opt.costs.buckets import LatencyShare
     from hypar_opt.costs.device_load import PricedLoad
     from hypar_opt.costs.reductions import Levels, Places, Reduction
     from hypar_opt.costs.shared_nodes import Rows
@@ -82,7 +82,7 @@ class TimeCost(ArrayCost):
     memory
         What bytes of memory are charged, in a bound on the plans within a capacity.
     relaxes_ring_splits
-        Whether a ring of gradients takes no more than if inner levels split more of weights.
+        Whether a ring of gradients is charged a lower bound over all start levels of ZeRO stages.
     price
         Of a second, in the unit of a total.
     hops
@@ -137,7 +137,7 @@ class TimeCost(ArrayCost):
         """Return the cost with latencies shared out over their buckets, by elements."""
         if self.bucket_elements == 1 or Phase.GRADIENT not in self.communication.phases:
             return self
-        shares = latency_shares(repeated(workload, ONCE), self.bucket_elements)
+        shares = latency_shares(with_repeats(workload, SINGLE_PASS), self.bucket_elements)
         return replace(self, latencies=shares)
 
     def with_equal_shares(self, workload: Workload) -> Self:
@@ -147,7 +147,7 @@ class TimeCost(ArrayCost):
         """
         if self.latencies is None:
             return self
-        shares = equal_shares(repeated(workload, ONCE), self.bucket_elements)
+        shares = equal_shares(with_repeats(workload, SINGLE_PASS), self.bucket_elements)
         return replace(self, latencies=shares)
 
     def reductions(self, workload: Workload, rows: Rows) -> dict[tuple[int, int, int], list[int]]:
@@ -161,7 +161,7 @@ class TimeCost(ArrayCost):
         -------
         dict
             By the number of a bucket, the set of levels, whose bit 2^h is that of level h, and the
-            number of what these split, in `COLLECTIVES`.
+            number of what these split, in `REDUCTION_GROUPS`.
         """
         together: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
         buckets = buckets_of(workload, self.bucket_elements)
@@ -171,10 +171,10 @@ class TimeCost(ArrayCost):
             for number, bucket in enumerate(buckets):
                 for node in bucket:
                     if levels[node]:
-                        together[number, levels[node], reduction.number].append(node)
+                        together[number, levels[node], reduction.group].append(node)
         return together
 
-    def reduced_over(self, workload: Workload, nodes: Indices, states: States) -> Indices:
+    def reduction_levels(self, workload: Workload, nodes: Indices, states: States) -> Indices:
         """Return the levels that each gradient is reduced over, as sets in `reductions`."""
         shape = shape_of(nodes, states)
         levels: Indices = np.zeros(shape, np.intp)
@@ -336,7 +336,7 @@ class TimeCost(ArrayCost):
             else:
                 relaxes = self.relaxes_ring_splits and phase is Phase.GRADIENT
                 charged = self._around_rings(
-                    reduction, np.broadcast_to(reduction.below, shape), share, relaxes=relaxes
+                    reduction, np.broadcast_to(reduction.rounds, shape), share, relaxes=relaxes
                 )
             rows = [a + b for a, b in zip(rows, charged, strict=True)] if rows else charged
         return rows
@@ -348,11 +348,11 @@ class TimeCost(ArrayCost):
         workload: Workload,
         nodes: Indices,
         shape: tuple[int, ...],
-    ) -> Share | None:
+    ) -> LatencyShare | None:
         """Return what nodes have of a reduction's latencies; None of those that are not shared."""
         if self.latencies is None or phase is not Phase.GRADIENT:
             return None
-        return self.latencies.among(nodes, reduction, shape, workload.repeats.micro_batches)
+        return self.latencies.for_nodes(nodes, reduction, shape, workload.repeats.micro_batches)
 
     def rounded_together(self, exchange: Collective) -> Hashable:
         return exchange.phase, exchange.tensor, exchange.kind
@@ -366,14 +366,14 @@ class TimeCost(ArrayCost):
         is_below = np.zeros((), bool)
         for level, row in enumerate(reduction.moved):
             rounds = self.rounds(level)
-            crossings = reduction.below
+            crossings = reduction.rounds
             if rounds == 1:
-                crossings = np.where(is_below, reduction.below, reduction.topmost)
+                crossings = np.where(is_below, reduction.rounds, reduction.rounds_at_top)
             yield crossings * rounds
             is_below = is_below | (row > 0)
 
     def _around_rings(
-        self, reduction: Reduction, steps: Integers, share: Share | None, *, relaxes: bool
+        self, reduction: Reduction, steps: Integers, share: LatencyShare | None, *, relaxes: bool
     ) -> list[Integers]:
         """Return the time of reductions around rings, by the bytes that cross the levels.
 
@@ -387,7 +387,7 @@ class TimeCost(ArrayCost):
         rings = self.rings
 
         def charge(
-            shared: Share | None, stage: Levels, places: Places, over_all: Integers
+            shared: LatencyShare | None, stage: Levels, places: Places, over_all: Integers
         ) -> Integers:
             # A reduce-scatter or an all-gather takes all rounds once, an all-reduce twice
             # (docs/collectives.md).
@@ -402,10 +402,10 @@ class TimeCost(ArrayCost):
             rings,
             partial(charge, share),
         )
-        return by_stage(*context, by_crossing=self.crossing, charge_alone=charge_alone)
+        return stage_charges(*context, by_crossing=self.crossing, charge_alone=charge_alone)
 
     def _sharing(
-        self, moved: Integers, rates: Rates, messages: Integers, share: Share | None
+        self, moved: Integers, rates: Rates, messages: Integers, share: LatencyShare | None
     ) -> Integers:
         """Return the charges of exchanges: their bytes, and their own latencies or a share."""
         if share is None:

@@ -55,7 +55,7 @@ def with_penalties(
     return node.astype(dtype, copy=False), penalised
 
 
-def unlike(stored: NDArray[np.intp], used: NDArray[np.intp], whole: int) -> NDArray[np.bool_]:
+def mismatch(stored: NDArray[np.intp], used: NDArray[np.intp], whole: int) -> NDArray[np.bool_]:
     """Return where a layer splits weights otherwise than they are stored.
 
     A layer slices its part of weights that are stored whole (the choice ``whole``) for free.
@@ -69,7 +69,7 @@ def _unlike_columns(states: Sequence[Sequence[int]], whole: int) -> NDArray[np.b
     pairs = np.zeros((len(states), len(states)), bool)
     for choices in zip(*states, strict=True):
         columns = np.array(choices, np.intp)
-        pairs |= unlike(columns[:, None], columns, whole)
+        pairs |= mismatch(columns[:, None], columns, whole)
     return pairs
 
 

@@ -20,8 +20,8 @@ from hypar_opt.step.uneven import max_padding_factor
 from hypar_opt.step.work import MOST_QUARTERS, NO_SIZES, Sizes, WorkRules, elements_touched
 from hypar_opt.workload.mirrored import causal_nodes
 from hypar_opt.workload.operators.kernels import Fused
-from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import ONCE
+from hypar_opt.workload.recomputation import with_repeats
+from hypar_opt.workload.repeats import SINGLE_PASS
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.accelerator import Accelerator
@@ -135,14 +135,14 @@ class Work:
         """Return the seconds of what follows each layer's products in its forward pass, exactly."""
         if not self._runs_kernels:
             return [Fraction()] * len(workload.nodes)
-        workload = repeated(workload, ONCE)
+        workload = with_repeats(workload, SINGLE_PASS)
         nodes, kinds, states = self._alike(workload, states)
         (kernel,) = self._rules.kernels(workload, nodes, states, (Phase.FORWARD,))
         times = self._times(kernel._replace(epilogue=True), workload, nodes, None)
         return _exact(_longer(times), nodes, kinds)
 
     def updates(
-        self, workload: Workload, states: States, repeats: Repeats = ONCE
+        self, workload: Workload, states: States, repeats: Repeats = SINGLE_PASS
     ) -> list[Fraction]:
         """Return the seconds in which each node's weights are updated, exactly.
 
@@ -205,7 +205,7 @@ class Work:
         per_second
             The integers of a second, to which each is rounded; None for exact fractions.
         """
-        once = repeated(workload, ONCE)
+        once = with_repeats(workload, SINGLE_PASS)
         kernels = _pass_of(once, self.accelerator, kernel.phase, epilogue=kernel.epilogue)
         per_word = self._seconds_of_word
         moved = kernel.operands + kernel.output
@@ -270,7 +270,7 @@ class Work:
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of a pass of all layers together."""
-        return workload.most_repeats * _once_at_most(self, repeated(workload, ONCE))
+        return workload.most_repeats * _once_at_most(self, with_repeats(workload, SINGLE_PASS))
 
 
 def _longer(times: Sequence[Integers]) -> Integers:

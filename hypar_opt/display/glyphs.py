@@ -31,13 +31,13 @@ from hypar_opt.workload.operators.axes import (
     EXPERTS,
     INPUT_CHANNELS,
     OUTPUT_CHANNELS,
-    REPLICAS,
+    REPLICATED,
     ROWS,
     TOKENS,
     in_one_part,
 )
 from hypar_opt.workload.operators.base import Operator
-from hypar_opt.workload.parallelism import ALL_CHOICES, SIDES
+from hypar_opt.workload.parallelism import ALL_CHOICES, PART_WORDS
 
 
 class Shade(NamedTuple):
@@ -70,7 +70,7 @@ SYMBOLS = tuple(
     for choice, (colour, light, dark) in zip(
         (
             *(DATA_CHOICE, INPUT_CHANNELS, OUTPUT_CHANNELS, TOKENS, ROWS, COLUMNS),
-            *(EXPERTS, ADDENDS, REPLICAS),
+            *(EXPERTS, ADDENDS, REPLICATED),
         ),
         CHOICES,
         strict=True,
@@ -126,7 +126,7 @@ def symbol(choice: str) -> Symbol:
     """
     if choice in ALL_CHOICES:
         return SYMBOLS[ALL_CHOICES.index(choice)]
-    if choice in SIDES:
+    if choice in PART_WORDS:
         return symbol_of_part(choice)
     if choice == QUERIES.word:
         return QUERIES_SYMBOL
@@ -167,13 +167,15 @@ def cell_styles() -> str:
 
 def stored_symbol(layout: Layout) -> Symbol:
     """Return the symbol of a stored tensor's layout."""
-    return symbol_of_part(layout) if layout in SIDES else _STORED[layout]
+    return symbol_of_part(layout) if layout in PART_WORDS else _STORED[layout]
 
 
 def stored_legend(layouts: Iterable[Layout]) -> list[tuple[Symbol, str]]:
     """Return the symbol of each layout that occurs, with its name: ``split by channel``."""
     present = set(layouts)
-    parts = sorted((layout for layout in present if layout in SIDES), key=SIDES.__getitem__)
+    parts = sorted(
+        (layout for layout in present if layout in PART_WORDS), key=PART_WORDS.__getitem__
+    )
     return [
         (symbol, _named(layout) if layout in _UNSPLIT else f"split by {layout}")
         for layout, symbol in _STORED.items()
@@ -187,12 +189,13 @@ def explained(plan: Plan) -> list[str]:
     Parts of H1 are named unless they are many stages.
     """
     chosen = {choice for row in plan.parallelism for choice in row}
-    rare, parts = _UNSPLIT.values(), [word for word in chosen if word in SIDES]
+    rare, parts = _UNSPLIT.values(), [word for word in chosen if word in PART_WORDS]
     left_out = {*parts} if len(parts) > _MOST_PARTS else set()
     return [
         word
         for word in plan.vocabulary
-        if (word in chosen or not (word in SIDES or symbol(word) in rare)) and word not in left_out
+        if (word in chosen or not (word in PART_WORDS or symbol(word) in rare))
+        and word not in left_out
     ]
 
 
@@ -211,7 +214,7 @@ def legend(vocabulary: Iterable[str], choices: Sequence[str]) -> list[tuple[Symb
     for word in sorted(vocabulary, key=lambda word: word not in ALL_CHOICES):
         words.setdefault(symbol(word), []).append(str(word))
     symbols = (*SYMBOLS, QUERIES_SYMBOL)
-    parts = {symbol: SIDES[of[0]] for symbol, of in words.items() if of[0] in SIDES}
+    parts = {symbol: PART_WORDS[of[0]] for symbol, of in words.items() if of[0] in PART_WORDS}
     order = sorted(
         words, key=lambda own: len(symbols) + parts[own] if own in parts else symbols.index(own)
     )
@@ -236,6 +239,6 @@ def _parallelism(own: Symbol, words: Sequence[str], choices: Sequence[str]) -> s
 
 def _named(word: str) -> str:
     """Return the meaning of a word that splits nothing."""
-    if word not in SIDES:
+    if word not in PART_WORDS:
         return word
     return f"all in H1's {word} part" if word.isalpha() else f"all in H1's {word.replace('-', ' ')}"

@@ -90,14 +90,14 @@ class Document(BaseModel):
     @classmethod
     def _keys_are_known(cls, data: Any) -> Any:
         if isinstance(data, dict):
-            own, older = cls.written_schema, cls.read_schemas
-            if own is not None and "schema" in data and data["schema"] not in older:
+            written, older = cls.written_schema, cls.read_schemas
+            if written is not None and "schema" in data and data["schema"] not in older:
                 # First of all: a newer schema's keys would only be reported as unknown.
-                _check_schema(data["schema"], own)
-            known = _keys(cls)
+                _check_schema(data["schema"], written)
+            keys = _keys(cls)
             for key in data:
-                if key not in known:
-                    raise rule(unknown("key", key, list(known)))
+                if key not in keys:
+                    raise rule(unknown("key", key, list(keys)))
         return data
 
     # A copy gets other values of fields (`model_copy`): what was derived of the former ones, which

@@ -75,14 +75,14 @@ def take_standard_input(what: str) -> None:
     what
         The kind of document, for the message.
     """
-    held = _held_input()
-    if held.taken_as not in ("", what):
-        problem = f"is the {held.taken_as} already; name a file for the {what}"
+    record = _read_standard_input()
+    if record.taken_as not in ("", what):
+        problem = f"is the {record.taken_as} already; name a file for the {what}"
         raise InputError(problem, file=file_name("-"))
-    held.taken_as = what
+    record.taken_as = what
 
 
-def _held_input() -> _StandardInput:
+def _read_standard_input() -> _StandardInput:
     """Return what came on standard input, read at the first call."""
     global _standard_input
     stream = sys.stdin
@@ -104,7 +104,7 @@ def read_text(path: str | Path) -> str:
     file = file_name(path)
     try:
         if is_standard_input(path):
-            data = _held_input().data
+            data = _read_standard_input().data
         else:
             record_read(path)
             with Path(path).open("rb") as stream:

@@ -13,7 +13,7 @@ from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.layouts import COLUMN, ROW
 from hypar_opt.sharding.program import Program
-from hypar_opt.workload.kept import left_out
+from hypar_opt.workload.omitted import left_out
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.division import Division

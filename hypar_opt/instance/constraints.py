@@ -32,7 +32,7 @@ from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.step.shares import Share
 from hypar_opt.step.states import shard_counts
 from hypar_opt.workload.contiguous import are_first, check_contiguous, may_go_on
-from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides
+from hypar_opt.workload.parallelism import PAPERS_CHOICES, choices_below_h1
 from hypar_opt.workload.splitting import may_split_tensors
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class ConstraintSet:
         self._shares: list[Share] = []  # of unequal parts of H1, each with a memory of its own
         if self._memory is not None and problem.part_memory:
             self._memory = min(problem.part_memory)  # of equal parts
-            if problem.is_shared_out:
+            if problem.has_unequal_parts:
                 simplex = [*map(tuple, corners)] or [problem.part_shares]
                 of_parts = zip(*map(Share.of_parts, simplex), strict=True)
                 self._shares = [min(shares, key=lambda share: share.scaled) for shares in of_parts]
@@ -84,7 +84,7 @@ class ConstraintSet:
         self._hierarchy = self._rule.hierarchy if self._rule else problem.hierarchy
         self._levels, self._choices = problem.levels, problem.choices
         self._orders: Orders = {}
-        below = on_all_sides(problem.choices)
+        below = choices_below_h1(problem.choices)
         self._lacks_choices = self._loads.forbids or below != problem.choices
 
     @cached_property
@@ -126,11 +126,11 @@ class ConstraintSet:
         """Restrict a level's table to choices that the levels below can complete.
 
         Under a memory limit each layer is completed separately, even layers that share weights: an
-        assignment of this table extends to a plan if one of `in_ways` allows it.
+        assignment of this table extends to a plan if one of `by_weight_layout` allows it.
         """
         return self._completed(table, above, None) if self.any else table
 
-    def in_ways(self, table: CostTable, above: Rows) -> list[CostTable]:
+    def by_weight_layout(self, table: CostTable, above: Rows) -> list[CostTable]:
         """Return a level's table for each way in which it and those below may split shared weights.
 
         Together they allow the assignments that the levels below can complete within the memory.

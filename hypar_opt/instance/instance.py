@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.alignments import bounding
+from hypar_opt.costs.alignments import bracketing_costs
 from hypar_opt.costs.contract import cost_of
 from hypar_opt.costs.row_names import RowNames
 from hypar_opt.costs.state_charges import check_states, choices_by_level, states_of
@@ -182,7 +182,7 @@ class Instance:
         vars(other)["constraints"] = limited
         return other
 
-    def among(self, states: NDArray[np.bool_]) -> Instance:
+    def restricted_to(self, states: NDArray[np.bool_]) -> Instance:
         """Return the problem of plans whose nodes are in some states: ``(nodes, states)``."""
         other = self.with_cost(self.cost)
         vars(other)["_among"] = states
@@ -277,7 +277,7 @@ class Instance:
         """
         table = self.known_classes
         if table is None:
-            bounds = bounding(self.cost, self.workload, self.problem.levels)
+            bounds = bracketing_costs(self.cost, self.workload, self.problem.levels)
             table = self.states(deadline).by_classes(deadline, self.known, bounds)
         elif table.capacity != self.constraints.capacity:
             table = replace(table, capacity=self.constraints.capacity)

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from hypar_opt.costs.device_load import papers_load
 from hypar_opt.instance.pins import pinned_choices
 from hypar_opt.sharding.weights import replicated
-from hypar_opt.workload.operators.axes import BATCH, EXPERTS, LAST_RESORT, SPATIAL
-from hypar_opt.workload.operators.words import WHOLE_AS, choices_of
-from hypar_opt.workload.parallelism import OF_IMAGES, SIDES
+from hypar_opt.workload.operators.axes import BATCH, EXPERTS, FALLBACK_REPLICATED, SPATIAL
+from hypar_opt.workload.operators.words import REPLICATED_WORDS, choices_of
+from hypar_opt.workload.parallelism import OF_IMAGES, PART_WORDS
 from hypar_opt.workload.splitting import may_split, spatial_columns
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class LeastLoads:
         self._levels = len(self._sizes)
         self.pinned = pinned_choices(problem, workload)
         # The first level with the same parts and pins as each.
-        self._one_sided = [choice in SIDES for choice in problem.choices]
+        self._one_sided = [choice in PART_WORDS for choice in problem.choices]
         level_keys: list[tuple[object, ...]] = [
             (size, any(self._one_sided) and not level) for level, size in enumerate(self._sizes)
         ]
@@ -93,7 +93,7 @@ class LeastLoads:
         """The parts above the first level."""
         # Parts of unequal shares have loads of their own: `hypar_opt.costs.device_load`.
         papers = problem.constraints.memory is not None and not problem.device_memory
-        self._limited = papers and not (problem.part_memory and problem.is_shared_out)
+        self._limited = papers and not (problem.part_memory and problem.has_unequal_parts)
         self.impossible = 1 + (sum(self.load(self.start).tolist()) if self._limited else 0)
 
     def may(
@@ -147,13 +147,13 @@ class LeastLoads:
         """Let layers be whole only in as many parts as no split of them that fits leaves."""
         workload = self._workload
         limits: dict[object, tuple[NDArray[np.bool_], int]] = {}
-        if WHOLE_AS.isdisjoint(workload.choices):
+        if REPLICATED_WORDS.isdisjoint(workload.choices):
             return
         for node in range(workload.shared, len(workload.nodes)):
             choices, layer = workload.choices_of_nodes[node], workload.nodes[node]
-            if LAST_RESORT not in choices:
+            if FALLBACK_REPLICATED not in choices:
                 continue
-            whole = choices.index(LAST_RESORT)
+            whole = choices.index(FALLBACK_REPLICATED)
             pins = tuple(tuple(level[node]) for level in self.pinned)
             key = choices, layer.statistics, tuple(workload.split_sizes[:, node]), pins
             if key not in limits:
@@ -327,8 +327,8 @@ def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
     if contracted and {"i", "o"} <= axes and EXPERTS.axis not in axes:
         channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
         channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
-        if layer.results:
-            channels += f", divided as {' and '.join(map(str, layer.results))}"
+        if layer.split_outputs:
+            channels += f", divided as {' and '.join(map(str, layer.split_outputs))}"
         images = (
             f", and {border.size} {axis} for at most {border.max_parts} equal parts"
             for axis, border in zip(OF_IMAGES, map(layer.borders.get, SPATIAL), strict=True)

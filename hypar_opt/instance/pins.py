@@ -10,7 +10,7 @@ from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import HyparError, InfeasibleError, argument, nearest
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.workload.operators.words import choice_of
-from hypar_opt.workload.parallelism import ALL_CHOICES, LEFT_WHOLE, SIDES
+from hypar_opt.workload.parallelism import ALL_CHOICES, LEFT_WHOLE, PART_WORDS
 from hypar_opt.workload.patterns import STORED, matching
 from hypar_opt.workload.splitting import spatial_columns
 
@@ -100,7 +100,7 @@ def pinned_choices(problem: Problem, workload: Workload) -> Pinned:
         if pin.level is not None and not 1 <= pin.level <= problem.levels:
             raise HyparError(f"{pin.said}: the level should be from 1 to {problem.levels}")
         levels = range(problem.levels) if pin.level is None else [pin.level - 1]
-        if pin.choice in SIDES:
+        if pin.choice in PART_WORDS:
             if pin.level not in (None, 1):
                 raise HyparError(f"{pin.said}: all of a layer on one group is a choice at H1 alone")
             levels = [0]

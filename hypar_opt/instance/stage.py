@@ -13,7 +13,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.plan.problem import ArrayRecord, StageContext
 from hypar_opt.plan.training import Training
-from hypar_opt.workload.parallelism import SIDES, on_all_sides
+from hypar_opt.workload.parallelism import PART_WORDS, choices_below_h1
 from hypar_opt.workload.patterns import all_words, compact, matching, words_by_layer
 from hypar_opt.workload.recomputation import OF_BLOCKS, segments
 from hypar_opt.workload.shards import renumbered, shards_of
@@ -71,7 +71,7 @@ def stage_instance(
         context = stage_context(network, stage_network, chunks, in_flight, *links)
     above = problem.levels - part.levels
     update: dict[str, Any] = {
-        "choices": on_all_sides(problem.choices),
+        "choices": choices_below_h1(problem.choices),
         "constraints": _constraints_of(problem.constraints, stage_network, int(parts > 1)),
         "array": ArrayRecord.of(part),
         "placement": part.placement,
@@ -151,7 +151,7 @@ def check_pins(instance: Instance, levels: int) -> None:
         If two conflict.
     """
     for pin in map(Pin.parse, instance.problem.constraints.fix):
-        if pin.level == 1 or pin.choice in SIDES:
+        if pin.level == 1 or pin.choice in PART_WORDS:
             raise HyparError(
                 f"{pin.said}: H1 holds the stages, which cannot be pinned;"
                 f" {argument('cuts')} states where they begin"

@@ -41,7 +41,7 @@ from hypar_opt.plan.training import Training
 from hypar_opt.sharding.layouts import WHOLE
 from hypar_opt.simulator.pipeline_order import in_flight_of_stages
 from hypar_opt.step.states import states_from_rows
-from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides, part_word
+from hypar_opt.workload.parallelism import PAPERS_CHOICES, choices_below_h1, part_word
 from hypar_opt.workload.patterns import compact, words_by_layer
 from hypar_opt.workload.shards import renumbered, renumbered_words
 from hypar_opt.workload.stages import SENT, Message, message_writers
@@ -78,7 +78,7 @@ def in_stages_of(problem: Problem, parts: int, micro_batches: int, schedule: str
         "levels": merged.levels,
         "parts": merged.unless_halves,
         "placement": array.placement,
-        "choices": (*on_all_sides(problem.choices), *map(part_word, range(parts))),
+        "choices": (*choices_below_h1(problem.choices), *map(part_word, range(parts))),
         "training": problem.training.model_copy(update=trained),
     }
     return problem.model_copy(update=update)
@@ -92,7 +92,7 @@ def without_stages(problem: Problem, micro_batches: int | None = None) -> Proble
         "placement": array.placement,
         "levels": array.levels,
         "parts": array.hierarchy().unless_halves,
-        "choices": on_all_sides(problem.choices),
+        "choices": choices_below_h1(problem.choices),
         "training": Training(micro_batches=micro_batches),
     }
     return problem.model_copy(update=update)

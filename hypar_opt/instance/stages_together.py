@@ -35,7 +35,7 @@ def repeats_of_stages(staged: StagedPlan, workload: Workload) -> Repeats:
         # A message is no node of the whole network, nor is what is read of it.
         nodes = {node: node_of[key] for key, node in _nodes(inside).items() if key in node_of}
         repeats = inside.repeats
-        for node, first in repeats.again.items():
+        for node, first in repeats.recomputed.items():
             if node in nodes:
                 again[nodes[node]] = first if first is None else nodes.get(first, first)
         by_op |= {nodes[node]: word for node, word in repeats.by_op.items() if node in nodes}
@@ -45,7 +45,7 @@ def repeats_of_stages(staged: StagedPlan, workload: Workload) -> Repeats:
         workload.repeats,
         # What stages reduce together none of them shards with others.
         sharded=FrozenDict((node, Shards(*map(_below_h1, shards))) for node, shards in sharded),
-        again=FrozenDict(sorted(again.items())),
+        recomputed=FrozenDict(sorted(again.items())),
         by_op=FrozenDict(sorted(by_op.items())),
         blocks=tuple(blocks),
         holders=FrozenDict(

@@ -56,7 +56,7 @@ def zoo_name(name: str) -> str:
 
 @cache
 def _zoo() -> dict[str, str]:
-    return {_plain(own): own for own in names()} | ALIASES
+    return {_plain(name): name for name in names()} | ALIASES
 
 
 def _plain(name: str) -> str:
@@ -104,12 +104,12 @@ def find_network(network: str | Path | Network, tokens: int | None = None) -> Ne
     HyparError
         If the network is not one of sequences of so many tokens.
     """
-    found = _found(network)
+    loaded = _found(network)
     if tokens is None:
-        return found
+        return loaded
     from hypar_opt.workload.sequence_length import with_tokens
 
-    return with_tokens(found, tokens)
+    return with_tokens(loaded, tokens)
 
 
 def _found(network: str | Path | Network) -> Network:

@@ -20,7 +20,7 @@ from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_json, shown
 from hypar_opt.errors import InputError, unknown
 from hypar_opt.models.config_keys import Config
-from hypar_opt.workload.kept import slots_in_words
+from hypar_opt.workload.omitted import slots_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,8 +184,8 @@ def content_of(keys: object) -> Table:
         raise InputError("should be a table with the key 'model_type', as transformers write it")
     config, notes = Config(keys), _Notes()
     kind = config.word("model_type")
-    if kind not in (known := ["gpt2", "gpt_neox", *DECODERS]):
-        raise InputError(unknown("type of model", kind, known), where="model_type")
+    if kind not in (kinds := ["gpt2", "gpt_neox", *DECODERS]):
+        raise InputError(unknown("type of model", kind, kinds), where="model_type")
     for name in config.words("architectures"):
         if not name.endswith(("ForCausalLM", "LMHeadModel")):
             problem = f"should be a model with a head of its vocabulary, got {shown(name)}"

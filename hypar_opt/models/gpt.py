@@ -84,7 +84,7 @@ def gpt(
     words = {"dropout": dropout, "gated": gated, "tied": tied, "rotary": rotary}
     defaults = _DEFAULTS | {"kv_heads": heads, "ffn": 4 * hidden}
     keys = [f"{key}={size}" for key, size in sizes.items() if size != defaults.get(key)]
-    keys += [f"{key}={own}".lower() for key, own in words.items() if own != _DEFAULTS[key]]
+    keys += [f"{key}={value}".lower() for key, value in words.items() if value != _DEFAULTS[key]]
 
     drops = {"dropout": True} if dropout else {}
     norm = "rms" if gated else "layer"
@@ -130,18 +130,18 @@ def _attention(
 ) -> list[dict[str, object]]:
     """Return the projections to queries, keys and values, and attention itself."""
     hidden, heads, kv_heads = sizes["hidden"], sizes["heads"], sizes["kv_heads"]
-    own: dict[str, object] = {"heads": heads, "causal": True, **drops}
-    own |= {"rotary": {}} if rotary else {}
+    keys: dict[str, object] = {"heads": heads, "causal": True, **drops}
+    keys |= {"rotary": {}} if rotary else {}
     if not separate and kv_heads == heads:
         return [
             _layer("qkv", "fc", units=3 * hidden, bias=True),
-            _layer("attention", "attention", **own),
+            _layer("attention", "attention", **keys),
         ]
     units = {"query": hidden, **dict.fromkeys(("key", "value"), hidden // heads * kv_heads)}
     bias = _bias(there=not separate)
     return [
         *(_layer(name, "fc", inputs=["norm1"], units=n, **bias) for name, n in units.items()),
-        _layer("attention", "attention", inputs=[*units], kv_heads=kv_heads, **own),
+        _layer("attention", "attention", inputs=[*units], kv_heads=kv_heads, **keys),
     ]
 
 
@@ -166,7 +166,9 @@ def _layer(name: str, kind: str, **own: object) -> dict[str, object]:
 
 _SIGNATURE = signature(gpt).parameters
 _DEFAULTS = {
-    key: own.default for key, own in _SIGNATURE.items() if own.default is not Parameter.empty
+    key: parameter.default
+    for key, parameter in _SIGNATURE.items()
+    if parameter.default is not Parameter.empty
 }
 
 

@@ -65,7 +65,7 @@ def read_model(
         )
         return imported.content, imported.notes
     from hypar_opt.models.config import read_config
-    from hypar_opt.workload.kept import sentences
+    from hypar_opt.workload.omitted import sentences
 
     stated = {"dims": dims, "loss": loss, "untie": untie, "causal": causal}
     for name, value in stated.items():

@@ -187,9 +187,9 @@ def _without_values(program: Any) -> set[str]:
     from torch._subclasses.fake_tensor import is_fake
 
     names = {name for name, _ in program.named_parameters()}
-    others = {**dict(program.named_buffers()), **program.constants}
+    tensors = {**dict(program.named_buffers()), **program.constants}
     return names | {
-        name for name, one in others.items() if getattr(one, "is_meta", False) or is_fake(one)
+        name for name, one in tensors.items() if getattr(one, "is_meta", False) or is_fake(one)
     }
 
 
@@ -220,17 +220,17 @@ def _translated(name: str, program: Any, without: set[str], *, values: bool = Fa
         with _silent():
             translated = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False)
             initialisers = translated.model.graph.initializers
-            kept = {}
-            for own in without & initialisers.keys():
-                value = initialisers[own].const_value
-                kept[own] = (
+            values_by_name = {}
+            for initialiser in without & initialisers.keys():
+                value = initialisers[initialiser].const_value
+                values_by_name[initialiser] = (
                     value
                     if values
                     else onnxscript.ir.ExternalTensor(
-                        "", None, None, value.dtype, shape=value.shape, name=own
+                        "", None, None, value.dtype, shape=value.shape, name=initialiser
                     )
                 )
-                initialisers[own].const_value = None
+                initialisers[initialiser].const_value = None
             # As `translated.optimize`, whose search for all its patterns is half of the time. One
             # is needed: convolutions without a bias are translated with one of zeros.
             onnxscript.optimizer.inline(translated.model)
@@ -243,9 +243,9 @@ def _translated(name: str, program: Any, without: set[str], *, values: bool = Fa
                 common.CommonSubexpressionEliminationPass(),
             ):
                 simplified(translated.model)
-            for own, value in translated.model.graph.initializers.items():
+            for initialiser, value in translated.model.graph.initializers.items():
                 if value.const_value is None:
-                    value.const_value = kept[own]
+                    value.const_value = values_by_name[initialiser]
             data = onnxscript.ir.to_proto(translated.model).SerializeToString()
     except Exception as error:
         # PyTorch raises whatever its exporter does.
@@ -288,14 +288,14 @@ def _archive(path: str | Path, *, values: bool) -> tuple[BytesIO, set[str]]:
         # Names begin with that of the file when it was written.
         names = {name.partition("/")[2]: name for name in archive.namelist()}
         sizes = {name: archive.getinfo(names[name]).file_size for name in names}
-        left = MAX_ARCHIVE
+        remaining = MAX_ARCHIVE
 
         def read(name: str) -> bytes:
-            nonlocal left
-            left -= sizes[name]
-            if left < 0 and not values:
-                most = MAX_ARCHIVE // 2**20
-                raise InputError(f"should have at most {most} MiB besides its parameters")
+            nonlocal remaining
+            remaining -= sizes[name]
+            if remaining < 0 and not values:
+                limit = MAX_ARCHIVE // 2**20
+                raise InputError(f"should have at most {limit} MiB besides its parameters")
             return archive.read(names[name])
 
         def write(name: str, data: bytes) -> None:
@@ -303,13 +303,13 @@ def _archive(path: str | Path, *, values: bool) -> tuple[BytesIO, set[str]]:
 
         for folder, name in _CONFIGS.items():
             tensors = json.loads(read(name), object_hook=_on_cpu)["config"]
-            for place, (own, one) in enumerate(sorted(tensors.items())):
+            for place, (tensor, one) in enumerate(sorted(tensors.items())):
                 data = folder + one["path_name"]
                 if one["use_pickle"] or one["tensor_meta"] is None:
-                    raise InputError("is pickled, and not read", where=f"tensor {own!r}")
+                    raise InputError("is pickled, and not read", where=f"tensor {tensor!r}")
                 empty = not sizes[data]
                 if one["is_param"] or empty:
-                    without.add(own)
+                    without.add(tensor)
                     empty = empty or not values
                 if empty:
                     # One number, read over and over, has any shape without memory.

@@ -80,8 +80,8 @@ def imported_model(
     from hypar_opt.onnx.losses import LOSSES
     from hypar_opt.onnx.model import graph_of, load
     from hypar_opt.onnx.rules import read_graph
-    from hypar_opt.workload.kept import sentences
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.omitted import sentences
 
     if loss is not None and loss not in LOSSES:
         raise UnknownNameError("loss", loss, list(LOSSES))

@@ -19,7 +19,7 @@ from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.node_levels import stated_shards
 from hypar_opt.plan.problem import RUN_READINGS, ArrayRecord, Problem
 from hypar_opt.plan.training import Training
-from hypar_opt.workload.addends import joins_addends
+from hypar_opt.workload.addends import joins_partial_sums
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators.axes import ADDENDS
 from hypar_opt.workload.parallelism import (
@@ -28,7 +28,7 @@ from hypar_opt.workload.parallelism import (
     OF_EQUAL_PARTS,
     OF_RUNS,
     PAPERS_CHOICES,
-    SIDES,
+    PART_WORDS,
     part_word,
     stated_choices,
 )
@@ -249,7 +249,7 @@ def _offered(network: Network) -> tuple[str, ...]:
             continue
         lacked = tensors_of(layer, maps, 1).lacked
         had.update(word for word, choice in layer.splits.items() if choice.axis not in lacked)
-    if not joins_addends(network):
+    if not joins_partial_sums(network):
         had.discard(ADDENDS.word)
     return tuple(word for word in ALL_CHOICES if word in CHOICES or word in had)
 
@@ -348,8 +348,8 @@ def _between_groups(fields: dict[str, Any]) -> dict[str, Any]:
     array = fields["array"].description
     if not array.groups or fields.get("cost") != "time" or not is_list:
         return {}
-    words = {word for word in choices if isinstance(word, str) and word in SIDES}
-    stated = tuple(sorted(words, key=SIDES.__getitem__))
+    words = {word for word in choices if isinstance(word, str) and word in PART_WORDS}
+    stated = tuple(sorted(words, key=PART_WORDS.__getitem__))
     unstated = (choice for choice in choices if choice not in stated)
     return {"choices": (*unstated, *(stated or one_sided(array)))}
 
@@ -364,7 +364,7 @@ def _in_stages(fields: Mapping[str, Any]) -> bool:
     """Return whether the choices have parts of H1, which are stages where there are no groups."""
     choices = fields.get("choices")
     stated = choices if isinstance(choices, list | tuple) else ()
-    return any(isinstance(word, str) and word in SIDES for word in stated)
+    return any(isinstance(word, str) and word in PART_WORDS for word in stated)
 
 
 def _in_primes(hierarchy: Hierarchy, *, staged: bool) -> Hierarchy:

@@ -26,8 +26,14 @@ from hypar_opt.plan.training import Training
 from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators.attention import HEADS, QUERIES, Attention
-from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, EXPERTS, LAST_RESORT, TOKENS
-from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, SHARDED, SIDES
+from hypar_opt.workload.operators.axes import (
+    CHANNELS,
+    DATA_CHOICE,
+    EXPERTS,
+    FALLBACK_REPLICATED,
+    TOKENS,
+)
+from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, PART_WORDS, SHARDED
 from hypar_opt.workload.patterns import EVERY, words_by_layer
 from hypar_opt.workload.recomputation import recomputed_words, segments
 from hypar_opt.workload.shards import Shards, renumbered_words, shards_of
@@ -184,7 +190,7 @@ def choices_of_configurations(network: Network, *, kv_replicated: bool = False) 
     workload = workload_of(network, 1, choices, shared_tensors=True)
     # Of a kind that is whole under no other choice of a problem.
     whole = any(
-        LAST_RESORT.word in role and choices[-1] == LAST_RESORT
+        FALLBACK_REPLICATED.word in role and choices[-1] == FALLBACK_REPLICATED
         for role, choices in zip(roles(network, workload), workload.choices_of_nodes, strict=True)
     )
     return choices if whole else choices[:-1]
@@ -713,7 +719,7 @@ def _below_h1(plan: Plan, shard: Words | None) -> Plan:
         "layouts": FrozenDict(
             {name: rows_of_node[1:] for name, rows_of_node in (plan.layouts or {}).items()}
         ),
-        "choices": tuple(word for word in plan.choices if word not in SIDES),
+        "choices": tuple(word for word in plan.choices if word not in PART_WORDS),
         "levels": len(sizes),
         "parts": sizes,
         "training": plan.training.model_copy(update={"recompute": None, "shard": shard}),

@@ -14,12 +14,12 @@ from hypar_opt.workload.expansion import starred
 from hypar_opt.workload.operators.axes import (
     BATCH,
     EXPERTS,
-    LAST_RESORT,
+    FALLBACK_REPLICATED,
     SPATIAL,
     TOKENS,
     in_one_part,
 )
-from hypar_opt.workload.parallelism import CHOICES, SIDES
+from hypar_opt.workload.parallelism import CHOICES, PART_WORDS
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -36,7 +36,7 @@ _OF_AXES = FrozenDict(
         TOKENS.axis: CONTEXT,
         EXPERTS.axis: EXPERT,
         **dict.fromkeys(SPATIAL, IMAGES),
-        LAST_RESORT.axis: REPLICATED,
+        FALLBACK_REPLICATED.axis: REPLICATED,
     }
 )
 
@@ -112,7 +112,9 @@ def _choices(plan: Plan) -> Iterator[tuple[str, tuple[Choice, ...]]]:
     """Yield each layer of products with weights, and its choice at each level."""
     for position, layer in enumerate(plan.network.description.layers):
         if layer.axes.contracted:
-            choices = {choice.word: choice for choice in (*layer.splits.values(), LAST_RESORT)}
+            choices = {
+                choice.word: choice for choice in (*layer.splits.values(), FALLBACK_REPLICATED)
+            }
             words = (row[position] for row in plan.parallelism)
             yield layer.name, tuple(in_one_part(word) or choices[word] for word in words)
 
@@ -139,7 +141,7 @@ def model_or_tensor(choices: Sequence[str]) -> str:
 
 def kind_of(choice: Choice) -> str:
     """Return the kind of parallelism of a layer of products that has a choice."""
-    return SIDE if choice.word in SIDES else _OF_AXES.get(choice.axis, TENSOR)
+    return SIDE if choice.word in PART_WORDS else _OF_AXES.get(choice.axis, TENSOR)
 
 
 def _phrases(plan: Plan, kinds: Kinds, first: int) -> Iterator[str]:

@@ -25,8 +25,8 @@ from hypar_opt.workload.operators.axes import (
     CHANNELS,
     DATA_CHOICE,
     EXPERTS,
-    LAST_RESORT,
-    REPLICAS,
+    FALLBACK_REPLICATED,
+    REPLICATED,
     TOKENS,
 )
 from hypar_opt.workload.operators.norm import NORMED_HEADS
@@ -133,7 +133,7 @@ def roles(network: Network, workload: Workload) -> tuple[Role, ...]:
 
     def role(node: int, word: str | None, *, gathered: bool = False, by_expert: bool) -> Role:
         words = workload.words[node]
-        whole = REPLICAS.word if REPLICAS.word in words else DATA_CHOICE.word
+        whole = REPLICATED.word if REPLICATED.word in words else DATA_CHOICE.word
         several = bool(sizes) and sizes[node] > 1 and TOKENS.word in words
         tokens = TOKENS.word if several else whole
         ep = EXPERTS.word if by_expert and EXPERTS.word in words else None
@@ -198,7 +198,7 @@ def _below_heads(network: Network) -> dict[int, dict[str, Any]]:
             continue
         fields[n] = {"kv_heads": layer.kv_heads, "below": QUERIES.word}
         query, *keys = network.sources[n]
-        whole = {**fields[n], "below": LAST_RESORT.word}
+        whole = {**fields[n], "below": FALLBACK_REPLICATED.word}
         before = [(n, source) for source in {*keys} - {query} if source >= 0]
         for reader, source in before:
             writer = network.layers[source]

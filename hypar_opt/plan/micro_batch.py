@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hypar_opt.workload.operators.kernels import Fused
-from hypar_opt.workload.recomputation import repeated, repeats_of
+from hypar_opt.workload.recomputation import repeats_of, with_repeats
 from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
@@ -36,4 +36,6 @@ def micro_batch_of(
     fused = Fused.on(problem.array.description.accelerator if problem.array else None)
     words = training.recompute, training.shard, training.gather
     reduced = training.reduced(problem.element_bytes)
-    return repeated(workload, repeats_of(network, workload, count, *words, reduced, fused=fused))
+    return with_repeats(
+        workload, repeats_of(network, workload, count, *words, reduced, fused=fused)
+    )

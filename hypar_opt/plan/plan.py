@@ -35,7 +35,7 @@ from hypar_opt.plan.schemas import NEWEST, SCHEMA, STATED_SINCE, WITHOUT_LAYOUTS
 from hypar_opt.plan.stages import Stages, check_schedule, stages_of
 from hypar_opt.results import Displayed
 from hypar_opt.units import format_cost, format_si
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 _InOnePart = Annotated[str, Field(pattern=r"^part-(9|[1-9]\d{1,3})$")]
 
@@ -120,7 +120,7 @@ class WithOverlap(NamedTuple):
         return {f"{self.overlap} overlapped, {name}": value for name, value in named.items()}
 
     @classmethod
-    def among(cls, statistics: Sequence[Mapping[str, float]]) -> Self | None:
+    def from_statistics(cls, statistics: Sequence[Mapping[str, float]]) -> Self | None:
         """Return what is said among statistics; None if nothing is."""
         for row in statistics:
             overlap, _, name = next(iter(row), "").partition(" overlapped, ")
@@ -163,7 +163,7 @@ class SolverRecord(Document):
     @property
     def with_overlap(self) -> WithOverlap | None:
         """What the search of the time with overlap found; None where there was none."""
-        return WithOverlap.among(self.statistics)
+        return WithOverlap.from_statistics(self.statistics)
 
     @property
     def says(self) -> str:
@@ -285,7 +285,7 @@ class Plan(Displayed, ProblemFields):
             raise rule(f"parallelism: {error.message}") from None
         for level, row in enumerate(self.parallelism[1:], 1):
             for n, word in enumerate(row if self.is_staged else ()):
-                if word in SIDES:
+                if word in PART_WORDS:
                     where = f"parallelism[{level}][{n}]"
                     raise rule(f"{where}: should be in no part, which H1 alone has, got {word}")
         return self
@@ -316,7 +316,7 @@ class Plan(Displayed, ProblemFields):
         """The shares of groups, if H1's parts are unequal or one has all of a layer; else None."""
         of_h1 = {word for row in self.parallelism[:1] for word in row}
         shares = self.part_shares
-        sided = any(word in SIDES for word in of_h1)
+        sided = any(word in PART_WORDS for word in of_h1)
         return shares if len({*shares}) > 1 or sided else None
 
     @property

@@ -34,10 +34,10 @@ from hypar_opt.workload.parallelism import (
     LEFT_WHOLE,
     OF_IMAGES,
     PAPERS_CHOICES,
+    PART_WORDS,
     SETS_OF_CHOICES,
-    SIDES,
     TENSOR,
-    on_all_sides,
+    choices_below_h1,
     part_word,
 )
 
@@ -52,18 +52,20 @@ RUN_READINGS = ("executed", "joined")
 
 
 def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
-    choices = on_all_sides(value)
+    choices = choices_below_h1(value)
     choices = choices[:-1] if choices[-1:] == (LEFT_WHOLE,) else choices
     whole = (LEFT_WHOLE,) if LEFT_WHOLE in value else ()
-    sides = tuple(sorted({word for word in value if word in SIDES}, key=SIDES.__getitem__))
+    sides = tuple(
+        sorted({word for word in value if word in PART_WORDS}, key=PART_WORDS.__getitem__)
+    )
     if choices not in SETS_OF_CHOICES or value != choices + whole + sides:
         words = [*EVERY_CHOICE, LEFT_WHOLE, TENSOR]
-        strange = [word for word in value if word not in words and word not in SIDES]
+        strange = [word for word in value if word not in words and word not in PART_WORDS]
         if strange:
             raise rule(unknown("choice", strange[0], words))
         more = ", ".join((*EVERY_CHOICE[len(PAPERS_CHOICES) :], LEFT_WHOLE))
         # With groups of accelerators sides were added to what was asked.
-        got = ", ".join(value if choices in SETS_OF_CHOICES else on_all_sides(value)) or "none"
+        got = ", ".join(value if choices in SETS_OF_CHOICES else choices_below_h1(value)) or "none"
         raise rule(f"should be data, model, or these and some of {more}, in this order, got {got}")
     return value
 
@@ -272,15 +274,15 @@ class ProblemFields(Document):
         return tuple(min(stated, int(group.dram_capacity)) for group in groups)
 
     @property
-    def is_shared_out(self) -> bool:
+    def has_unequal_parts(self) -> bool:
         """Whether H1's parts may differ: shares are set, or layers may be in one part of groups."""
-        has_sides = on_all_sides(self.choices) != self.choices
+        has_sides = choices_below_h1(self.choices) != self.choices
         return self.share is not None or (has_sides and bool(self.groups))
 
     @property
     def is_staged(self) -> bool:
         """Whether layers may be in one of equal parts of H1: the stages of a pipeline."""
-        return on_all_sides(self.choices) != self.choices and not self.groups
+        return choices_below_h1(self.choices) != self.choices and not self.groups
 
     @property
     def digits(self) -> tuple[tuple[int, ...], ...]:
@@ -374,7 +376,7 @@ class ProblemFields(Document):
             return self
         parts = self.hierarchy.sizes[0] if self.levels else 0
         sides_of_parts = tuple(map(part_word, range(parts)))
-        stated = tuple(word for word in self.choices if word in SIDES)
+        stated = tuple(word for word in self.choices if word in PART_WORDS)
         if stated != sides_of_parts:
             named = (
                 f"all parts of H1, {sides_of_parts[0]} to {sides_of_parts[-1]},"
@@ -397,7 +399,7 @@ class ProblemFields(Document):
 
     @model_validator(mode="after")
     def _groups_share(self) -> Self:
-        if not self.is_shared_out:
+        if not self.has_unequal_parts:
             return self
         if not self.groups:
             raise rule("share: should be with an array of groups of accelerators")
@@ -406,7 +408,7 @@ class ProblemFields(Document):
             one = "one share, the first group's" if count == 2 else f"{count} shares, one a group"
             raise rule(f"share: should be {one}, got {self.share}")
         parts = self.hierarchy.sizes[0]
-        beyond = next((word for word in self.choices if SIDES.get(word, 0) >= parts), None)
+        beyond = next((word for word in self.choices if PART_WORDS.get(word, 0) >= parts), None)
         if beyond is not None:
             raise rule(f"choices: {beyond} should be one of H1's {parts} parts")
         return self

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from hypar_opt.workload.parallelism import LEFT_WHOLE, OF_IMAGES, SIDES
+from hypar_opt.workload.parallelism import LEFT_WHOLE, OF_IMAGES, PART_WORDS
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
@@ -26,7 +26,7 @@ _NEW = {*OF_IMAGES, "experts"}
 
 def _has_more_parts(problem: ProblemFields) -> bool:
     """Return whether a problem states the shares of three groups or more, or a third part of H1."""
-    third = any(SIDES.get(word, 0) > 1 for word in problem.choices)
+    third = any(PART_WORDS.get(word, 0) > 1 for word in problem.choices)
     return isinstance(problem.share, tuple) or third
 
 
@@ -52,7 +52,7 @@ STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = Mappin
         "hypar-opt/plan/7": ("share: of three groups or more", _has_more_parts),
         "hypar-opt/plan/6": ("training: words by layer", lambda own: own.training.by_layer),
         "hypar-opt/plan/5": ("choices: tokens", lambda own: "tokens" in own.choices),
-        "hypar-opt/plan/4": ("share:", lambda own: own.is_shared_out),
+        "hypar-opt/plan/4": ("share:", lambda own: own.has_unequal_parts),
         "hypar-opt/plan/3": ("parts:", lambda own: own.parts is not None),
     }
 )

@@ -17,8 +17,8 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.problem import ArrayRecord
-from hypar_opt.workload.kept import remarks_after
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.omitted import remarks_after
 from hypar_opt.workload.routers import with_counts
 from hypar_opt.workload.sequence_length import with_tokens
 

@@ -20,7 +20,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.errors import HyparError, argument, nearest
-from hypar_opt.workload.parallelism import SIDES, part_word
+from hypar_opt.workload.parallelism import PART_WORDS, part_word
 from hypar_opt.workload.stages import block_starts, blocks_of_layers, check_cut
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def stages_of(network: Network, row: Sequence[str | None], parts: int) -> Stages
         If some layers are in a part and others not, if layers do not visit parts in order, or if
         more than one tensor crosses; naming the layer.
     """
-    staged = [word in SIDES for word in row]
+    staged = [word in PART_WORDS for word in row]
     if not any(staged):
         return None
     names = [layer.name for layer in network.layers]
@@ -203,7 +203,7 @@ def stages_of(network: Network, row: Sequence[str | None], parts: int) -> Stages
             f" {part_word(parts - 1)}, as other layers are, got {row[n]}"
         )
     runs = [[*run] for _, run in groupby(range(len(row)), key=lambda n: row[n])]
-    visited = [SIDES[row[run[0]] or ""] for run in runs]
+    visited = [PART_WORDS[row[run[0]] or ""] for run in runs]
     _check_visits(visited, [names[run[0]] for run in runs], parts)
     return Stages(network, parts, tuple(run[-1] + 1 for run in runs))
 

@@ -16,8 +16,8 @@ from hypar_opt.plan.configuration import (
     words_of,
 )
 from hypar_opt.plan.megatron import roles
-from hypar_opt.workload.operators.axes import EXPERTS, LAST_RESORT, TOKENS
-from hypar_opt.workload.parallelism import CHOICES, SIDES
+from hypar_opt.workload.operators.axes import EXPERTS, FALLBACK_REPLICATED, TOKENS
+from hypar_opt.workload.parallelism import CHOICES, PART_WORDS
 from hypar_opt.workload.patterns import EVERY, STORED, patterns_naming
 from hypar_opt.workload.tensors import workload_of
 
@@ -147,7 +147,7 @@ def pinned(network: Network, problem: Problem, configuration: Configuration) -> 
     update: dict[str, Any] = {
         "choices": (
             *(word for word in offered if word in used),
-            *(word for word in problem.choices if word in SIDES and above),
+            *(word for word in problem.choices if word in PART_WORDS and above),
         ),
         "constraints": constraints.model_copy(update={"fix": (*constraints.fix, *pins)}),
     }
@@ -184,10 +184,11 @@ def choices_and_pins(
         whole = [
             node
             for node in layers
-            if row[node] == LAST_RESORT.word and LAST_RESORT in workload.choices_of_nodes[node]
+            if row[node] == FALLBACK_REPLICATED.word
+            and FALLBACK_REPLICATED in workload.choices_of_nodes[node]
         ]
         patterns = _patterns(whole, layers, workload)
-        pins += (f"{pattern}@H{level}={LAST_RESORT.word}" for pattern in patterns)
+        pins += (f"{pattern}@H{level}={FALLBACK_REPLICATED.word}" for pattern in patterns)
     return tuple(word for word in problem.choices if word in used), tuple(pins)
 
 

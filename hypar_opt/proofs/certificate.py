@@ -38,7 +38,7 @@ from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.proofs.check.stages import price_of_stages
 from hypar_opt.proofs.check.tables import (
     ReferenceTable,
-    table_of_ways,
+    table_over_modes,
     table_with_overlap,
     tables_by_order,
     tables_of,
@@ -163,7 +163,7 @@ class Certificate(Displayed, Document):
             raise rule("with spans there should be no price, and training should be 'any'")
         return self
 
-    def among(self, plan: Plan) -> str:
+    def qualification(self, plan: Plan) -> str:
         """Return what qualifies the claim that a plan is proved optimal, as text."""
         count = plan.training.micro_batches or 1
         batch = "the batch at once" if count == 1 else f"{count:,} micro-batches"
@@ -179,10 +179,10 @@ class Certificate(Displayed, Document):
         if self.overlap is not None:
             return self._claim_with_overlap(plan)
         if self.bound is None:
-            return f"proved ({plan.solver.scope}{self.among(plan)})"
+            return f"proved ({plan.solver.scope}{self.qualification(plan)})"
         total = Fraction(plan.cost.total)
         gap = math.ceil(10**4 * (total - self.bound) / total) / 100
-        return f"proved to {gap:.2f} % ({plan.solver.scope}{self.among(plan)})"
+        return f"proved to {gap:.2f} % ({plan.solver.scope}{self.qualification(plan)})"
 
     def _claim_with_overlap(self, plan: Plan) -> str:
         record = plan.solver.with_overlap
@@ -250,12 +250,12 @@ def certify(plan: Plan) -> Certificate:
         certificate, bound = _proved(plan, tables_of(plan))
         if bound != total and (by_order := tables_by_order(plan)):
             certificate, bound = _proved(plan, by_order)
-        uniform = not _leaves_ways_open(plan)
-        if bound == total and not uniform and (of_ways := table_of_ways(plan)) is not None:
-            ways_certificate, ways_bound = _proved(plan, [of_ways], "any")
-            certificate = ways_certificate if ways_bound == total else certificate
-        lacks_ways = not uniform and certificate.training is None and training_left_open(plan)
-        if bound != total or lacks_ways:
+        uniform = not _leaves_modes_open(plan)
+        if bound == total and not uniform and (over_modes := table_over_modes(plan)) is not None:
+            modes_certificate, modes_bound = _proved(plan, [over_modes], "any")
+            certificate = modes_certificate if modes_bound == total else certificate
+        lacks_modes = not uniform and certificate.training is None and training_left_open(plan)
+        if bound != total or lacks_modes:
             tables = priced_tables(plan, uniform=uniform)
             within = None if tables is None else _within_memory(plan, tables, uniform=uniform)
             if within is not None:
@@ -398,7 +398,7 @@ def _check_seconds(plan: Plan) -> None:
         raise CheckFailedError(error.message) from None
 
 
-def _leaves_ways_open(plan: Plan) -> bool:
+def _leaves_modes_open(plan: Plan) -> bool:
     """Return whether what layers compute again or shard was not stated, but for the search."""
     training, chosen = plan.training, training_left_open(plan)
     return any(getattr(training, key) is None or key in chosen for key in ("recompute", "shard"))
@@ -532,10 +532,12 @@ def proved_bound(plan: Plan, certificate: Certificate) -> Fraction:
     if certificate.price is not None or certificate.bound is not None:
         return _bound_within_memory(plan, certificate)
     several = tables_by_order(plan) if len(certificate.tables) > 1 else []
-    of_ways = table_of_ways(plan) if certificate.training else None
-    if certificate.training and of_ways is None:
+    over_modes = table_over_modes(plan) if certificate.training else None
+    if certificate.training and over_modes is None:
         raise CheckFailedError("training: should be left out: no one table has all ways to train")
-    bound = _bound([of_ways] if of_ways is not None else several or tables_of(plan), certificate)
+    bound = _bound(
+        [over_modes] if over_modes is not None else several or tables_of(plan), certificate
+    )
     if bound != Fraction(plan.cost.total):
         raise CheckFailedError(
             f"tables: the {_proven_by(certificate)} prove {float(bound):.15g} {plan.cost.unit},"
@@ -601,7 +603,7 @@ def check_price(plan: Plan) -> None:
         that is no device's: none of these is derived a second time.
     """
     limited = plan.constraints.memory is not None and plan.problem.device_memory is None
-    if plan.is_shared_out and (plan.cost.kind == "energy" or limited):
+    if plan.has_unequal_parts and (plan.cost.kind == "energy" or limited):
         what = "a memory" if limited else "energy"
         raise RefusedError(
             "plans with unequal parts in groups of accelerators are proved for bytes or time"

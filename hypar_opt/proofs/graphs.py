@@ -38,7 +38,7 @@ from hypar_opt.deadline import NEVER
 from hypar_opt.documents.document import Document
 from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.integers import Integers, exact_dtype
-from hypar_opt.solvers.apart import call
+from hypar_opt.solvers.subprocess_solver import call
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

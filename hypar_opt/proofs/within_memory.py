@@ -1,4 +1,4 @@
-"""The price of a byte at which tables of all ways to train bound plans that fit best."""
+"""The price of a byte at which tables of all training modes bound plans that fit best."""
 
 from __future__ import annotations
 

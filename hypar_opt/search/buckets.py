@@ -26,7 +26,7 @@ import numpy as np
 
 from hypar_opt.costs.alignments import states_in_classes
 from hypar_opt.costs.buckets import LATENCY, LatencyShares, buckets_of
-from hypar_opt.costs.kinds import numbered
+from hypar_opt.costs.kinds import index_by_key
 from hypar_opt.costs.state_charges import check_states, choices_by_level
 from hypar_opt.costs.state_table import StateTable
 from hypar_opt.deadline import TIME_LIMIT
@@ -116,7 +116,7 @@ def _of_least_time(search: SearchRequest, solve: Search, cost: TimeCost, best: _
         if instance.constraints.allow(rows):
             baseline = replace(best.result, assignments=rows, tensors=None, priced=None)
             best = min(best, _Priced.of(search, baseline), key=attrgetter("total"))
-    if bound in (None, best.total) or len(workload.repeats.begins) > 1:
+    if bound in (None, best.total) or len(workload.repeats.shard_start_levels) > 1:
         return best
     try:
         latencies = SharedLatencies.of(instance, cost, search.deadline)
@@ -238,8 +238,10 @@ class _Branches:
         latencies, paid, instance = self._latencies, branch.paid, self._search.instance
         shares = latencies.shares(self._weights, paid)
         cost = replace(latencies.cost, latencies=shares)
-        quiet = replace(self._search.quiet, instance=instance.with_cost(cost), falls_back=False)
-        result = self._solve(quiet)
+        without_progress = replace(
+            self._search.without_progress, instance=instance.with_cost(cost), uses_fallback=False
+        )
+        result = self._solve(without_progress)
         priced = _Priced.of(self._search, result)
         self.best = min(self.best, priced, key=attrgetter("total"))
         self._count += 1
@@ -315,7 +317,7 @@ class SharedLatencies:
         latencies = charged(LATENCY).node - table.node
         nodes = np.unique(table.node_kinds, return_index=True)[1]
         by_level = np.array(states, np.intp).T
-        sets = cost.reduced_over(workload, nodes[:, None], [by_level[:, None]])
+        sets = cost.reduction_levels(workload, nodes[:, None], [by_level[:, None]])
         groups = cost.symmetries(workload, levels).groups
         kinds: dict[tuple[frozenset[tuple[int, int]], int], int] = {}
         kind_of = {0: 0}
@@ -353,7 +355,7 @@ class SharedLatencies:
         table = self.table
         parts = shares.ends[:, 1] - shares.ends[:, 0]
         keys = zip(table.node_kinds.tolist(), map(bytes, parts.T.copy()), strict=True)
-        numbers, nodes = numbered(keys)
+        numbers, nodes = index_by_key(keys)
         kinds = table.node_kinds[nodes]
         part = parts[self.kinds[kinds], nodes[:, None]]
         charges = table.node[kinds] + scale(self.latencies[kinds], (part, LATENCY), "down")

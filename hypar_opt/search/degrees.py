@@ -121,12 +121,12 @@ class Held(NamedTuple):
     ----------
     kept : (1 + blocks,)
         All the time, or from a forward to a backward pass: outside all blocks, and of each.
-    moments : (nodes,)
+    transient : (nodes,)
         While each layer runs.
     """
 
     kept: NDArray[np.int64]
-    moments: NDArray[np.int64]
+    transient: NDArray[np.int64]
 
 
 class Evaluator(StepBounds):
@@ -271,10 +271,10 @@ class Evaluator(StepBounds):
             maps = self._maps(mesh, *policy, batch)
             rows.append((*weights, *maps, (1, *short.times), micro_batch, batch, reserve))
         columns = map(np.array, zip(*rows, strict=True))
-        totals, moments, kept_maps, of_maps, times, parts, wholes, reserves = columns
+        totals, transient, kept_maps, of_maps, times, parts, wholes, reserves = columns
         totals = (totals * times).sum(1) + (kept_maps * times).sum(1) * parts // wholes
-        moments = moments.T + of_maps.T * parts // wholes
-        return [*map(Candidate, configurations, (totals + moments.max(0) + reserves).tolist())]
+        transient = transient.T + of_maps.T * parts // wholes
+        return [*map(Candidate, configurations, (totals + transient.max(0) + reserves).tolist())]
 
     def _new_parts_of_batch(self, mesh: Mesh, lengths: Lengths) -> int:
         """Return what the batch has to be divided by for maps to be in proportion to it."""
@@ -336,14 +336,14 @@ class Evaluator(StepBounds):
         blocks = self._blocks(lengths)
         amounts = holds.largest([self._program(mesh, lengths) for mesh in meshes])
         fixed = np.zeros((1 + sum(lengths), len(meshes)), np.int64)
-        moments = np.zeros((len(blocks), len(meshes)), np.int64)
+        transient = np.zeros((len(blocks), len(meshes)), np.int64)
         for hold, column in zip(holds.holds, amounts.T.astype(np.int64), strict=True):
             for node in hold.layers:
                 if hold.tensor in KEPT:
                     fixed[blocks[node]] += column
                 else:
-                    moments[node] += column
-        return dict(zip(meshes, map(Held, fixed.T, moments.T), strict=True))
+                    transient[node] += column
+        return dict(zip(meshes, map(Held, fixed.T, transient.T), strict=True))
 
 
 def rows_by_mesh(

@@ -15,11 +15,11 @@ from hypar_opt.plan.stored_layouts import rows_with_stored
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.levelwise import level_by_level, levelwise
 from hypar_opt.search.local_search import improved
-from hypar_opt.search.pairs_of_levels import improved_rows, least_compute
 from hypar_opt.search.reductions import reduction_of
 from hypar_opt.search.result import SearchResult
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.to_result import to_result
+from hypar_opt.search.two_level_neighbourhood import improved_rows, least_compute
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import CAPACITY, MEMORY, SolveResult, Status
 from hypar_opt.workload.contiguous import every_order, first_gap
@@ -100,7 +100,7 @@ def _joint(search: SearchRequest) -> SearchResult:
     reduction = reduction_of(search.instance)
     tables = TableSolver(search, 1)
     levelwise_rows = cache(partial(level_by_level, search))
-    limited = search.falls_back and search.deadline != NEVER
+    limited = search.uses_fallback and search.deadline != NEVER
     rows: Rows = []
     stopped_by = None
     try:
@@ -187,7 +187,7 @@ def _by_classes(
         return min(starts, key=table.price)
 
     # Before the deadline, which leaves no time for it.
-    start = best_known() if search.falls_back and search.deadline != NEVER else None
+    start = best_known() if search.uses_fallback and search.deadline != NEVER else None
     try:
         result = tables.solve_compact(table)
     except NoAnswerError as error:

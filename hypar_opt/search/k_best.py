@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.integers import Integers
-from hypar_opt.search.prefix_costs import Completion
+from hypar_opt.search.cost_to_go import Completion
 
 Ties = tuple[bool, ...]
 """Whether neighbouring levels have had the same choices so far: one flag per pair of levels."""

@@ -76,7 +76,7 @@ def _solved(search: SearchRequest, tables: TableSolver) -> Iterator[tuple[int, .
         else:
             table = level_table(cost, workload, rows)
             limited = instance.constraints.level(table, rows)
-            ways = instance.constraints.in_ways(table, rows)
+            ways = instance.constraints.by_weight_layout(table, rows)
             labels = instance.labels(name)
             start, suffix = search.start_of(level), f"-{name}"
             result = tables.solve(limited, start, suffix, labels, ways=ways)

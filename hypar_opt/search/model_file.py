@@ -83,7 +83,7 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
     clauses = clause_model(table)
     try:
         export_model(clauses, to_cp_model(clauses), labels, path)
-    except ImportError as error:  # as beside highspy: see `hypar_opt.solvers.apart`
+    except ImportError as error:  # as beside highspy: see `hypar_opt.solvers.subprocess_solver`
         raise HyparError(f"OR-Tools, which writes the model, cannot be loaded: {error}") from None
     return ModelSize(len(clauses.weights), len(clauses.program.constraints))
 

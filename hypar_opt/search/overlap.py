@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
+from hypar_opt.costs.kinds import index_by_key, kinds_of_boundaries, kinds_of_nodes
 from hypar_opt.costs.overlap import PRICE, OverlapTime, least_of, of_program, waits_on
 from hypar_opt.costs.state_charges import choices_by_level, states_of
 from hypar_opt.deadline import NEVER, TIME_LIMIT
@@ -52,6 +52,7 @@ from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.plan.stated_degrees import choices_and_pins
 from hypar_opt.plan.stored_layouts import rows_of_plan, rows_with_stored
 from hypar_opt.plan.training import Training
+from hypar_opt.search.cost_to_go import completion_along_chain, completion_by_elimination
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.degrees import rows_by_mesh, search_degrees
 from hypar_opt.search.free_modes import problem_left_open
@@ -59,17 +60,16 @@ from hypar_opt.search.joint import joint
 from hypar_opt.search.k_best import in_order_of_cost
 from hypar_opt.search.memory.modes import bytes_held
 from hypar_opt.search.memory.search import within_memory
-from hypar_opt.search.pairs_of_levels import least_compute
-from hypar_opt.search.prefix_costs import completion_along_chain, completion_by_elimination
 from hypar_opt.search.result import SearchRequest
+from hypar_opt.search.two_level_neighbourhood import least_compute
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
 from hypar_opt.simulator.step import StepTimes, divides, launching, program, repeats_on
 from hypar_opt.simulator.tasks import of_one_micro_batch
 from hypar_opt.solvers import SOLVERS
-from hypar_opt.solvers.apart import call
 from hypar_opt.solvers.base import Status
+from hypar_opt.solvers.subprocess_solver import call
 from hypar_opt.step.states import exact_sum
 from hypar_opt.workload.contiguous import first_gap
 from hypar_opt.workload.recomputation import units_of
@@ -380,7 +380,7 @@ class PlansWithOverlap:
         training = Training(micro_batches=self.plan.training.micro_batches)
         problem = self.plan.problem.model_copy(update={"training": training})
         workload = micro_batch_of(problem, self.plan.network.description, shared_tensors=True)
-        return workload.once or workload
+        return workload.single_pass or workload
 
     def fits(self, rows: Rows) -> bool:
         """Return whether a plan satisfies the constraints, and to the memory of a device."""
@@ -501,7 +501,7 @@ class PlansWithOverlap:
             cost = self._cost(prices)
             priced = self.instance.with_cost(cost)
             solver = SOLVERS[default_solver(priced, "joint")]()
-            request = SearchRequest(priced, solver, deadline=self.deadline, falls_back=False)
+            request = SearchRequest(priced, solver, deadline=self.deadline, uses_fallback=False)
             try:
                 result = joint(request)
             except (NoAnswerError, RefusedError) as error:
@@ -575,7 +575,7 @@ class PlansWithOverlap:
         All other nodes stay as they are: ``(nodes, states)``.
         """
         workload, columns = self.workload, np.arange(choices.shape[1])
-        keys = numbered(cost.symmetries(workload, len(choices)).node_keys).numbers
+        keys = index_by_key(cost.symmetries(workload, len(choices)).node_keys).numbers
         states = self._allowed_states[0][:, None]
 
         def of_kinds(keys: NDArray[np.intp], charge: Callable[[Indices], Any]) -> Any:

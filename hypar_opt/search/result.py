@@ -78,7 +78,7 @@ class SearchRequest:
         When to end: a moment, where the time limit among the options is a duration.
     known : (levels, layers)
         A plan to return where a limit comes before a better one.
-    falls_back
+    uses_fallback
         Whether the plan of a level-by-level search is known where a limit ends that of all levels.
     """
 
@@ -89,10 +89,10 @@ class SearchRequest:
     progress: Progress = silent
     deadline: Deadline = NEVER
     known: Assignments | None = None
-    falls_back: bool = True
+    uses_fallback: bool = True
 
     @property
-    def quiet(self) -> SearchRequest:
+    def without_progress(self) -> SearchRequest:
         """One of several searches of a problem."""
         return replace(self, progress=silent, start=None)
 

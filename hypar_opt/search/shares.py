@@ -20,7 +20,7 @@ from hypar_opt.plan.share_of_group import SHARES, shares_of_parts
 from hypar_opt.search.free_modes import fastest_training
 from hypar_opt.search.memory.modes import TrainingMode
 from hypar_opt.search.result import part_of
-from hypar_opt.search.simplices import all_around, parted, weights_near, whole_shares
+from hypar_opt.search.simplices import bisected, initial_cover, integer_shares, weights_near
 from hypar_opt.solvers.elimination.classes import classes_at_most
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ def compute_share(problem: ProblemFields) -> float | tuple[float, ...]:
 
 def _compute_shares(problem: ProblemFields) -> Shares:
     rates = [group.count * group.macs_per_second(1, 1) for group in problem.groups]
-    return whole_shares(rates)
+    return integer_shares(rates)
 
 
 def equal_shares(problem: ProblemFields) -> float | tuple[float, ...]:
     """Return the shares with which all accelerators have as much."""
-    return as_stated(whole_shares([group.count for group in problem.groups]))
+    return as_stated(integer_shares([group.count for group in problem.groups]))
 
 
 def as_stated(shares: Shares) -> float | tuple[float, ...]:
@@ -96,7 +96,7 @@ def shared_out(
     if not share_left_open(problem):
         return search, []
     step = step_of(problem)
-    start = whole_shares(_compute_shares(problem), step)
+    start = integer_shares(_compute_shares(problem), step)
     at_start = replace(search, instance=instance.with_share(as_stated(start)))
     if not (joint and search.solver.searches):
         return at_start, []
@@ -142,7 +142,7 @@ class _PartOfShares:
     Parameters
     ----------
     number
-        By which parts of equal bounds are told apart.
+        The tie-breaker between parts of equal bounds.
     bounded
         Whether the bound is its own, and not that of a part that it was of.
     near
@@ -195,7 +195,7 @@ class _ShareSearch:
     def _search_from(self, start: Shares) -> None:
         self._try(start)
         parts, near = self._parts, self._best[1] if self._best else start
-        for simplex in all_around(near):
+        for simplex in initial_cover(near):
             parts.append(_PartOfShares(Fraction(), next(self._number), simplex, near))
         bounded = 0
         while parts and not self._search.deadline.passed():
@@ -207,7 +207,7 @@ class _ShareSearch:
                 self._search.progress(bounded, MAX_BOUNDED)
                 heapreplace(parts, self._bounded(part))
                 continue
-            smaller = parted(part.simplex, part.near, self._step)
+            smaller = bisected(part.simplex, part.near, self._step)
             # What parts have jumps from one share to the next: where none lie between, each counts.
             for shares in () if smaller else part.simplex:
                 if min(shares):
@@ -229,10 +229,10 @@ class _ShareSearch:
         plan that takes no more than the best known has states that it may have at one of them.
         """
         simplex, instance = part.simplex, self._search.instance
-        middle = whole_shares([*map(sum, zip(*simplex, strict=True))], self._step)
+        middle = integer_shares([*map(sum, zip(*simplex, strict=True))], self._step)
         corners, near = list(map(self._of_parts, simplex)), part.near
         if part.states is not None:
-            instance = instance.among(part.states)
+            instance = instance.restricted_to(part.states)
         if self._problem.depends_on_shares:
             instance = instance.with_shares_between(corners)
         lowest, fits = _NEVER, not self._problem.bounds_shares
@@ -271,7 +271,9 @@ class _ShareSearch:
             Whether they are charged what they take, and no bound between shares.
         """
         try:
-            return self._solve(replace(self._search.quiet, instance=instance, falls_back=own))
+            return self._solve(
+                replace(self._search.without_progress, instance=instance, uses_fallback=own)
+            )
         except InfeasibleError:
             return None
 

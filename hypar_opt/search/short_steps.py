@@ -25,7 +25,7 @@ from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.step import divides, repeats_on
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
-from hypar_opt.workload.recomputation import repeated, repetitions
+from hypar_opt.workload.recomputation import repetitions, with_repeats
 from hypar_opt.workload.stages import Message
 from hypar_opt.workload.tensors import workload_of
 
@@ -122,7 +122,7 @@ class ShortSteps:
         for word in RECOMPUTED:
             options = self._options(one._replace(recompute=word), whole)
             repeats = repeats_on(network, self.problem, workload, self.array, options)
-            again.setdefault((repeats.again, repeats.by_op), word)
+            again.setdefault((repeats.recomputed, repeats.by_op), word)
         return tuple(again.values())
 
     @property
@@ -290,7 +290,7 @@ class ShortSteps:
         network, workload = self._network(short.lengths), self._workload(short.lengths, batch)
         options, element_bytes = self._options(configuration, short), self.problem.element_bytes
         repeats = options.repeats(network, workload, element_bytes, fused=self._fused)
-        return repeated(workload, repeats)
+        return with_repeats(workload, repeats)
 
 
 def _rename(described: dict[str, Any], renamed: Mapping[str, str]) -> None:

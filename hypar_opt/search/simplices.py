@@ -24,11 +24,11 @@ Simplex = tuple[Shares, ...]
 _SAME = 1e-6
 """What rounding may leave of 0."""
 
-_INWARD = 2
+_INTERIOR_MARGIN = 2
 """How far inside a simplex, in shares, a bound is tight: what takes longest changes at corners."""
 
 
-def whole_shares(weights: Sequence[Fraction | int], step: int = 1) -> Shares:
+def integer_shares(weights: Sequence[Fraction | int], step: int = 1) -> Shares:
     """Return shares in proportion to weights, in whole steps, at least one each."""
     total, steps = sum(weights), SHARES // step
     limit = steps - len(weights) + 1
@@ -39,7 +39,7 @@ def whole_shares(weights: Sequence[Fraction | int], step: int = 1) -> Shares:
     return tuple(step * share for share in shares)
 
 
-def all_around(point: Shares) -> Iterator[Simplex]:
+def initial_cover(point: Shares) -> Iterator[Simplex]:
     """Yield simplices that together are all shares, with a corner at some of them."""
     groups = range(len(point))
     ends = [tuple(SHARES * (n == group) for n in groups) for group in groups]
@@ -51,11 +51,11 @@ def weights_near(simplex: Simplex, point: Shares) -> list[float]:
     """Return the weights of a simplex's corners at a point in it that is near another."""
     weights = np.maximum(_weights(simplex, point), 0.0)
     count, (one, other) = len(simplex), _longest_edge(simplex)
-    inward = min(0.5, _INWARD * count / _length(simplex[one], simplex[other]))
+    inward = min(0.5, _INTERIOR_MARGIN * count / _length(simplex[one], simplex[other]))
     return ((1 - inward) * weights / weights.sum() + inward / count).tolist()  # type: ignore[no-any-return]
 
 
-def parted(simplex: Simplex, point: Shares, step: int) -> list[Simplex]:
+def bisected(simplex: Simplex, point: Shares, step: int) -> list[Simplex]:
     """Return two parts of a simplex, cut where its longest edge is nearest to a point, or in half.
 
     Nothing where no shares lie between that edge's ends.

@@ -29,7 +29,7 @@ from hypar_opt.instance.stage import check_pins, check_shards, stage_instance
 from hypar_opt.instance.staged import StagedPlan, StagePlan, in_stages_of, reduced_bytes
 from hypar_opt.plan.stages import Stages
 from hypar_opt.search.memory.relaxation import LayerModes, dual_bound
-from hypar_opt.search.pairs_of_levels import least_compute
+from hypar_opt.search.two_level_neighbourhood import least_compute
 from hypar_opt.step.uneven import divides_evenly
 from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks, kinds_of_layers
 from hypar_opt.workload.tensors import workload_of
@@ -190,7 +190,7 @@ class PartsOfArray:
         return StagedPlan.of(stages.network, problem, stages, plans)
 
     def request(self, instance: Instance) -> SearchRequest:
-        return replace(self.asked.quiet, instance=instance)
+        return replace(self.asked.without_progress, instance=instance)
 
     def least(self, unit: int, count: int, length: int = 1) -> Fraction:
         """Return what units add at least to what any stage takes, without its messages.

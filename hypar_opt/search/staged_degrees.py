@@ -495,18 +495,18 @@ class _WholeNetwork(Evaluator):
         places = self._layers(self._uniform)[0]
         weight_bytes = weights.kept[places]
         maps = self._maps(mesh, lengths, 0, "none", batch)
-        saved, moments = maps.kept[places], maps.moments[places]
+        saved, transient = maps.kept[places], maps.transient[places]
         if one.recompute != "none":
             length = len(self._uniform.times)
             other = self._maps(mesh, lengths, length, one.recompute, batch)
             again = self._again_in(stages, one.blocks)
             saved = np.where(again, other.kept[places], saved)
-            moments = np.where(again, other.moments[places], moments)
-        moments = weights.moments[places] + moments * micro_batch // batch
+            transient = np.where(again, other.transient[places], transient)
+        transient = weights.transient[places] + transient * micro_batch // batch
         starts, shape = (0, *stages.ends[:-1]), (stages.chunks, stages.parts)
         of_chunks = np.add.reduceat(saved, starts).reshape(shape) * micro_batch // batch
         bytes_ = np.add.reduceat(weight_bytes, starts).reshape(shape).sum(axis=0)
-        bytes_ += np.maximum.reduceat(moments, starts).reshape(shape).max(axis=0)
+        bytes_ += np.maximum.reduceat(transient, starts).reshape(shape).max(axis=0)
         bytes_ += (np.array(in_flight).T * of_chunks).sum(axis=0)
         for weight in stages.tied:
             readers = [part for part in weight.parts if part != stages.part_of_layers[weight.owner]]
@@ -520,11 +520,11 @@ class _WholeNetwork(Evaluator):
         places = self._places(lengths)
         amounts = holds.largest([self._program(mesh, lengths) for mesh in meshes])
         weights = np.zeros((places.max() + 1, len(meshes)), np.int64)
-        moments = np.zeros_like(weights)
+        transient = np.zeros_like(weights)
         for hold, column in zip(holds.holds, amounts.T.astype(np.int64), strict=True):
             for node in hold.layers:
-                (weights if hold.tensor in KEPT else moments)[places[node]] += column
-        return dict(zip(meshes, map(Held, weights.T, moments.T), strict=True))
+                (weights if hold.tensor in KEPT else transient)[places[node]] += column
+        return dict(zip(meshes, map(Held, weights.T, transient.T), strict=True))
 
 
 def search_stages(

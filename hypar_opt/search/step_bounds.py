@@ -29,8 +29,8 @@ from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.step import phases_of, repeats_on
 from hypar_opt.step.states import exact_sum
 from hypar_opt.step.work import passes_of
-from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import COLLECTIVES, ZERO_STAGES, Repeats
+from hypar_opt.workload.recomputation import with_repeats
+from hypar_opt.workload.repeats import REDUCTION_GROUPS, ZERO_STAGES, Repeats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -216,7 +216,7 @@ class StepBounds(ShortSteps):
         levels, shape = len(states), states.shape[1:]
         together: dict[tuple[str, bool], list[Collective]] = {}
         for collective in cost.rules(workload, levels).node(nodes, [states]):
-            stages = ZERO_STAGES[COLLECTIVES[collective.group][-1]]
+            stages = ZERO_STAGES[REDUCTION_GROUPS[collective.group][-1]]
             each_micro_batch = any(
                 stage.each_micro_batch and stage.weights == (collective.tensor == "weights")
                 for stage in stages
@@ -308,8 +308,10 @@ class StepBounds(ShortSteps):
         options = self._options(one, short._replace(again=again))
         network = self._network(short.lengths)
         repeats = repeats_on(network, self.problem, workload, self.array, options)
-        again_of = Repeats(again=repeats.again, by_op=repeats.by_op, blocks=repeats.blocks)
-        workload = repeated(workload, again_of)
+        again_of = Repeats(
+            recomputed=repeats.recomputed, by_op=repeats.by_op, blocks=repeats.blocks
+        )
+        workload = with_repeats(workload, again_of)
         cost = self._least_of(workload)
         assert cost.work is not None
         # How much of the update there is depends on what is sharded.

@@ -20,7 +20,7 @@ from hypar_opt.errors import (
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.plan.constraints import Constraints
 from hypar_opt.search.check_result import check_claim, keeps_to
-from hypar_opt.solvers import apart
+from hypar_opt.solvers import subprocess_solver
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.brute_force import BruteForce
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
@@ -113,7 +113,7 @@ class TableSolver:
             self.least = least_cost(table.node, *table.pairs)
         elif isinstance(table, ClassTable):
             self.least = table.bound
-        result = apart.solve(self._search.solver, table, self.options())
+        result = subprocess_solver.solve(self._search.solver, table, self.options())
         if result.status is Status.INFEASIBLE and not self._is_infeasible(table):
             raise WrongClaimError(_NOT_INFEASIBLE)
         return self.checked(result)
@@ -168,7 +168,7 @@ class TableSolver:
         # Known before the solver starts: a bound for a search that a limit ends without one.
         self.least = least_cost(table.node, table.edge)
         self._search.deadline.check()
-        result = apart.solve(solver, table, options)
+        result = subprocess_solver.solve(solver, table, options)
         if result.assignment is not None:
             result = check_claim(table, result)
         elif result.status is Status.INFEASIBLE and solver.searches:

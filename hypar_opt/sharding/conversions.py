@@ -37,7 +37,7 @@ from hypar_opt.sharding.layouts import (
     dual_layout,
     is_split,
 )
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 if TYPE_CHECKING:
     from hypar_opt.workload.layer_tensors import Extent
@@ -70,14 +70,14 @@ def _exchanged(tensor: Extent, source: Layout, target: Layout, parts: int) -> in
     """
     # `divmod` and `min` take no arrays of Python's integers.
     first, second = tensor.along(source), tensor.along(target)
-    own, others = first // parts, second // parts
-    more, left = first % parts, second % parts
-    both = (more + left - abs(more - left)) // 2
-    kept = parts * own * others + own * left + others * more + both
-    return moved_but(tensor, first * second, kept)
+    rows, columns = first // parts, second // parts
+    more_rows, more_columns = first % parts, second % parts
+    both = (more_rows + more_columns - abs(more_rows - more_columns)) // 2
+    local = parts * rows * columns + rows * more_columns + columns * more_rows + both
+    return elements_not_local(tensor, first * second, local)
 
 
-def moved_but(tensor: Extent, pairs: int, kept: int) -> int:
+def elements_not_local(tensor: Extent, pairs: int, kept: int) -> int:
     """Return the elements of all pairs of indices of two axes but those kept in place."""
     return tensor.elements // pairs * (pairs - kept)
 
@@ -179,11 +179,11 @@ def conversion(
             take(StepKind.SLICE, level, target[level])
     for level in reversed(levels):
         if source[level] == PARTIAL != target[level]:
-            take(StepKind.REDUCE_SCATTER, level, scattered(target[level]))
+            take(StepKind.REDUCE_SCATTER, level, scatter_layout(target[level]))
     for some in _together(now, target, even):
-        own, to = (tuple(layouts[level] for level in some) for layouts in (now, target))
+        before, to = (tuple(layouts[level] for level in some) for layouts in (now, target))
         parts, copies = tuple(sizes[level] for level in some), _copies(now, sizes)
-        steps.append(Step(StepKind.ALL_TO_ALL, some, parts, own, to, copies))
+        steps.append(Step(StepKind.ALL_TO_ALL, some, parts, before, to, copies))
         for level in some:
             now[level] = target[level]
     for level in levels:
@@ -205,14 +205,14 @@ def _together(
     two uneven axes meet would depend on these.
     """
     pairs = list(zip(source, target, strict=True))
-    apart = [level for level, own in enumerate(pairs) if exchanges(*own)]
+    exchanged = [level for level, pair in enumerate(pairs) if exchanges(*pair)]
     if even is None:
-        return [(level,) for level in apart]
-    reordered = [(level,) for level in apart if reorders(*pairs[level])]
-    joined = [level for level in apart if not reorders(*pairs[level])]
+        return [(level,) for level in exchanged]
+    reordered = [(level,) for level in exchanged if reorders(*pairs[level])]
+    joined = [level for level in exchanged if not reorders(*pairs[level])]
     axes = {layout for level in joined for layout in pairs[level]}
     if len(axes - even) > 1:
-        return [(level,) for level in apart]
+        return [(level,) for level in exchanged]
     return reordered + [tuple(joined)] * bool(joined)
 
 
@@ -239,12 +239,12 @@ def _copies(layouts: Sequence[Layout], sizes: Sequence[int]) -> int:
     )
 
 
-def scattered(target: Layout, otherwise: Layout = BATCH) -> Layout:
+def scatter_layout(target: Layout, otherwise: Layout = BATCH) -> Layout:
     """Return the layout into which partial sums are reduce-scattered on their way to a target.
 
     It is split by another axis, such as the batch, where the target is whole, or all on one side.
     """
-    return target if is_split(target) and target not in SIDES else otherwise
+    return target if is_split(target) and target not in PART_WORDS else otherwise
 
 
 def backward(steps: Sequence[Step]) -> tuple[Step, ...]:

@@ -13,7 +13,7 @@ from hypar_opt.workload.operators.axes import (
 )
 from hypar_opt.workload.operators.axes import PARTIAL as PARTIAL
 from hypar_opt.workload.operators.axes import WHOLE as WHOLE
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 Layout = str
 """How a tensor is distributed over the parts of a level: the axis of it that is split, `WHOLE` if
@@ -39,4 +39,4 @@ def dual_layout(layout: Layout) -> Layout:
 
 def side_of(layout: Layout) -> int | None:
     """Return the part of H1 that has all of a tensor in a layout; None if all have some."""
-    return SIDES.get(layout)
+    return PART_WORDS.get(layout)

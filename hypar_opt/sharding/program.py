@@ -17,7 +17,7 @@ from hypar_opt.sharding.conversions import (
     conversion,
     dual,
     even_axes,
-    scattered,
+    scatter_layout,
 )
 from hypar_opt.sharding.layouts import (
     BATCH,
@@ -31,7 +31,7 @@ from hypar_opt.sharding.layouts import (
     WHOLE,
     Layout,
 )
-from hypar_opt.workload.addends import passes_addends
+from hypar_opt.workload.addends import may_defer_reduction
 from hypar_opt.workload.operators.axes import COLUMNS, ROWS, TOKENS
 
 if TYPE_CHECKING:
@@ -141,8 +141,8 @@ class Program:
 
     def _laid_out(self, numbers: NDArray[np.intp], node: int) -> Layouts:
         """Return a node's layouts at each level, of `Layouts` of a workload by choice."""
-        names, own = self.workload.layouts.names, numbers[:, node].tolist()
-        return tuple(names[own[row[node]]] for row in self.rows)
+        names, layouts = self.workload.layouts.names, numbers[:, node].tolist()
+        return tuple(names[layouts[row[node]]] for row in self.rows)
 
     def _all_laid_out(self, numbers: NDArray[np.intp]) -> list[Layouts]:
         """Return the layouts of all nodes at each level."""
@@ -170,13 +170,13 @@ class Program:
                 boundary = into_reader.get(node)
                 unread = (WHOLE,) * len(written)
                 wanted = unread if boundary is None else self.read_over(boundary)
-                passes = boundary is not None and passes_addends(self.workload)[boundary]
+                passes = boundary is not None and may_defer_reduction(self.workload)[boundary]
                 has_tokens = TOKENS.axis in self.workload.nodes[node].sizes
                 otherwise = BATCH
                 if not self.by_batch and (has_tokens or boundary is not None):
                     otherwise = TOKEN if has_tokens else CHANNEL
                 stored[node] = tuple(
-                    scattered(target, otherwise)
+                    scatter_layout(target, otherwise)
                     if layout == PARTIAL and not (passes and target == PARTIAL)
                     else layout
                     for layout, target in zip(written, wanted, strict=True)
@@ -207,8 +207,8 @@ class Program:
 
         Of the output as it is stored: of addends one has the bias.
         """
-        kept = (CHANNEL, SHUFFLED, PARTIAL, EXPERT)
-        return tuple(lay if lay in kept else WHOLE for lay in self.stored[node])
+        carried = (CHANNEL, SHUFFLED, PARTIAL, EXPERT)
+        return tuple(lay if lay in carried else WHOLE for lay in self.stored[node])
 
     def bias_steps(self, node: int) -> tuple[Step, ...]:
         """Return the all-reduces of the gradient of a node's bias, which no cost counts."""

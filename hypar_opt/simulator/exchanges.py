@@ -17,7 +17,7 @@ from hypar_opt.simulator.tasks import ExchangeKind
 from hypar_opt.step.order import PlanExchanges, in_pass
 from hypar_opt.step.shares import Parts, Share, received, senders
 from hypar_opt.step.states import states_from_rows
-from hypar_opt.workload.repeats import COLLECTIVES
+from hypar_opt.workload.repeats import REDUCTION_GROUPS
 
 if TYPE_CHECKING:
     from hypar_opt.costs.communication import CommunicationCost
@@ -69,7 +69,7 @@ class ExchangeKey(NamedTuple):
     number
         Of the boundary whose feature maps or errors are converted, else of the node.
     group
-        Of gradients and weights, by what is split at these levels: in `COLLECTIVES`.
+        Of gradients and weights, by what is split at these levels: in `REDUCTION_GROUPS`.
     """
 
     phase: Phase
@@ -81,7 +81,7 @@ class ExchangeKey(NamedTuple):
 StepExchanges = Mapping[ExchangeKey, Sequence[LevelBytes]]
 """All exchanges of a plan's step: the steps that move any bytes, in order, one for each level."""
 
-REDUCED_ONCE = len(COLLECTIVES) - 1
+REDUCED_ONCE = len(REDUCTION_GROUPS) - 1
 """The group of gradients that are all-reduced, or of which both halves are at the step's end."""
 
 _TENSORS = {

@@ -17,7 +17,7 @@ from hypar_opt.step.holds import KEPT, MOMENTS, WeightBytes, step_holds
 from hypar_opt.step.shares import Share
 from hypar_opt.workload.operators.axes import BATCH, EXPERTS
 from hypar_opt.workload.operators.kernels import Fused
-from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.recomputation import with_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,7 @@ def memory_of(
     for accelerator, share in parts:
         fused = Fused.on(accelerator)
         repeats = options.repeats(network, workload, plan.element_bytes, fused=fused)
-        trained = repeated(workload, repeats)
+        trained = with_repeats(workload, repeats)
         arguments = plan, network, trained, rows, accelerator, weight_bytes
         counted = counted_memory(*arguments, exact_shares=options.exact_shares, share=share)
         if accelerator is None:
@@ -105,7 +105,11 @@ def reserved_by(
                 tuple(n for n, axis_of_level in enumerate(of_levels) if axis_of_level == axis)
             )
         if has_weights[node]:
-            begins = repeats.begins if node in repeats.sharded else repeats.begins[:1]
+            begins = (
+                repeats.shard_start_levels
+                if node in repeats.sharded
+                else repeats.shard_start_levels[:1]
+            )
             for first, end in pairwise((*begins, hierarchy.levels)):
                 groups.add(tuple(n for n in range(first, end) if of_levels[n] == BATCH))
     return accelerator.reserved(len(groups - {()}), experts=EXPERTS.axis in axes)

@@ -23,7 +23,7 @@ from hypar_opt.simulator.tasks import (
     Task,
     changed,
 )
-from hypar_opt.workload.repeats import COLLECTIVES, EPILOGUE, ONCE, PASS
+from hypar_opt.workload.repeats import EPILOGUE, PASS, REDUCTION_GROUPS, SINGLE_PASS
 
 if TYPE_CHECKING:
     from hypar_opt.costs.physical import Pairs
@@ -69,7 +69,7 @@ class Schedule:
     collective: Pairs
     buckets: Sequence[Sequence[int]]
     overlap: str
-    repeats: Repeats = ONCE
+    repeats: Repeats = SINGLE_PASS
     updates: Sequence[float | OfParts] = ()
     units: Sequence[range] = ()
     epilogues: Sequence[float | OfParts] = ()
@@ -141,7 +141,7 @@ class Schedule:
         in each micro-batch comes before what its shards are all-reduced over.
         """
         of_gradients = Phase.GRADIENT, ExchangeKind.GRADIENTS
-        for group in range(len(COLLECTIVES)):
+        for group in range(len(REDUCTION_GROUPS)):
             together: defaultdict[_Alike, list[Sequence[LevelBytes]]] = defaultdict(list)
             for node in nodes:
                 if steps := self.exchanges.get(ExchangeKey(*of_gradients, node, group)):
@@ -242,7 +242,7 @@ _OF_WEIGHTS = (ExchangeKind.GRADIENTS, ExchangeKind.WEIGHTS)
 
 _BETWEEN_PAIRS = (ExchangeKind.BOUNDARY, ExchangeKind.HALOS)
 
-_BY_USE, _ONCE = (COLLECTIVES.index((word,)) for word in ("weights", "gradients"))
+_BY_USE, _ONCE = (REDUCTION_GROUPS.index((word,)) for word in ("weights", "gradients"))
 """Weights are gathered for each use where they are split, and once where gradients are."""
 
 _Alike = tuple[tuple[int, tuple[int, ...]], ...]
@@ -381,14 +381,14 @@ class _Step:
     def _forward_again(self, layer: int, operands: Dependencies) -> Dependencies:
         """Run what runs again of a layer's forward pass; with exchanges, unless it is alone."""
         phase, repeats = Phase.FORWARD, self._schedule.repeats
-        together, word = repeats.again.get(layer) is not None, repeats.by_op.get(layer)
+        together, word = repeats.recomputed.get(layer) is not None, repeats.by_op.get(layer)
         if together or word:
             for boundary in self._workload.boundaries_read[layer]:
                 operands = self._conversion(boundary, layer, phase, operands)
             operands = self._reduction(layer, phase, ExchangeKind.HALOS, operands)
         if together or word == PASS:
             operands = self._computed(layer, phase, operands)
-        elif layer in repeats.again:
+        elif layer in repeats.recomputed:
             operands = self._compute(layer, phase, operands)
         elif word == EPILOGUE:
             task = _task(self._name(layer), phase, self._schedule.epilogues[layer])
@@ -575,7 +575,7 @@ class _Prefetched(_Step):
     def _scattered(self, layers: Sequence[int]) -> None:
         """Reduce those of a unit's gradients that are scattered in each micro-batch."""
         nodes = [node for node in self._owned(layers) if self._is_scattered(node)]
-        for group in range(len(COLLECTIVES)) if nodes else ():
+        for group in range(len(REDUCTION_GROUPS)) if nodes else ():
             keys = [
                 ExchangeKey(Phase.GRADIENT, ExchangeKind.GRADIENTS, node, group) for node in nodes
             ]

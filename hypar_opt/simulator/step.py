@@ -33,7 +33,7 @@ from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.operators.axes import TOKENS
 from hypar_opt.workload.operators.kernels import Fused
-from hypar_opt.workload.recomputation import repeated, units_of
+from hypar_opt.workload.recomputation import units_of, with_repeats
 from hypar_opt.workload.repeats import EPILOGUE, PASS, Repeats
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def repeats_on(
     repeats = options.repeats(network, workload, problem.element_bytes, fused=fused)
     if not options.early_stop:
         return repeats
-    return replace(repeats, again=needed_again(workload, repeats.again, fused=fused))
+    return replace(repeats, recomputed=needed_again(workload, repeats.recomputed, fused=fused))
 
 
 def launching(
@@ -177,7 +177,7 @@ def launching(
     passes = [launches_of(workload, phase, fused=fused) for phase in phases_of(problem)]
     often = times or [1] * len(workload.nodes)
     kernels = sum(sum(map(mul, kernels_of_node, often)) for kernels_of_node in passes)
-    again = [*repeats.again, *(node for node, word in repeats.by_op.items() if word == PASS)]
+    again = [*repeats.recomputed, *(node for node, word in repeats.by_op.items() if word == PASS)]
     kernels += sum(passes[0][node] * often[node] for node in again)
     kernels += sum(
         workload.nodes[node].kernels(fused=fused)[0].epilogue.launches * often[node]
@@ -216,7 +216,7 @@ def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
         Naming the option, or the array.
     """
     if not array.groups:
-        if plan.is_shared_out:
+        if plan.has_unequal_parts:
             raise HyparError(
                 f"the plan is for groups of accelerators, and the array {array.name} has none"
             )
@@ -235,7 +235,7 @@ def _exchanges(
     repeats: Repeats,
 ) -> StepExchanges:
     """Return the exchanges of a micro-batch, and those of the step's end."""
-    check_loads(workload, array, shared_out=problem.is_shared_out)
+    check_loads(workload, array, unequal_parts=problem.has_unequal_parts)
     if workload.loads and options.profile is not None:
         raise HyparError(
             f"{argument('profile')}: measured layers do not say what parts of experts take; a"
@@ -244,7 +244,7 @@ def _exchanges(
     sharded = Repeats(sharded=repeats.sharded, reduced=repeats.reduced)
     # Updated weights are gathered where the next step reads them.
     in_halves = options.on(array)[1] == "prefetch"
-    step = repeated(workload, sharded), problem.hierarchy, problem.reading, phases_of(problem)
+    step = with_repeats(workload, sharded), problem.hierarchy, problem.reading, phases_of(problem)
     if array.groups:
         # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
         unweighted = problem.model_copy(update={"level_weights": ()})
@@ -287,7 +287,7 @@ def fullest_experts(
     more, node, count = max(fullest, default=(Fraction(1), 0, 1))
     if more == 1:
         return None
-    step = repeated(workload, repeats), problem.hierarchy, problem.reading, phases_of(problem)
+    step = with_repeats(workload, repeats), problem.hierarchy, problem.reading, phases_of(problem)
     received = (
         sum(
             one.quarters

@@ -27,8 +27,8 @@ from hypar_opt.step.uneven import most_loaded
 from hypar_opt.workload.layer_tensors import Boundary, Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, BY_EXPERT, EXPERTS, REPLICATING, SPATIAL
-from hypar_opt.workload.parallelism import SIDES
-from hypar_opt.workload.recomputation import repeated, segments
+from hypar_opt.workload.parallelism import PART_WORDS
+from hypar_opt.workload.recomputation import segments, with_repeats
 from hypar_opt.workload.repeats import CONVERTED, EPILOGUE, PASS, Repeats
 from hypar_opt.workload.shards import Shards
 
@@ -224,7 +224,7 @@ class HoldRules:
 
         Who reads its input backward, too, does not exchange the borders twice.
         """
-        layer, again = self.workload.nodes[node], self.workload.repeats.again
+        layer, again = self.workload.nodes[node], self.workload.repeats.recomputed
         borders = (layer.borders.get(axis) for axis in SPATIAL)
         rows, columns = (border.halo if border else 0 for border in borders)
         if not rows + columns:
@@ -270,7 +270,7 @@ class HoldRules:
         what these read to run again, and of products that are followed by an activation or a pool
         what is before these.
         """
-        again, by_op = self.workload.repeats.again, self.workload.repeats.by_op
+        again, by_op = self.workload.repeats.recomputed, self.workload.repeats.by_op
         segment = {node: first for node, first in again.items() if first is not None}
         block_of = segment | {node: block[0] for node, block in self._blocks_by_op.items()}
         readers: dict[int, list[int]] = {}
@@ -456,7 +456,7 @@ def _split(axes: Axes, choice: Choice | None, word: str) -> int:
     axis = choice.axis if choice else BATCH
     if axis in axes:
         return axes.index(axis)
-    if choice is None or word in SIDES:
+    if choice is None or word in PART_WORDS:
         return ONE_PART
     return DATA_REPLICA if axis in REPLICATING else REPLICA
 
@@ -500,7 +500,7 @@ def axis_of_map(layout: Layout) -> int:
 
     Else `REPLICA`, `SCATTERED` or `ONE_PART`.
     """
-    if layout in SIDES:
+    if layout in PART_WORDS:
         return ONE_PART
     special = {WHOLE: REPLICA, PARTIAL: SCATTERED}
     return special[layout] if layout in special else Extent.axis(layout)
@@ -525,10 +525,12 @@ def step_holds(
     in_flight : (layers,)
         For how many micro-batches at once each layer holds what it saves; none for one.
     """
-    repeats, once = workload.repeats, workload.once or workload
+    repeats, once = workload.repeats, workload.single_pass or workload
     # Ways to train share what either does not change.
-    again = repeated(once, Repeats(again=repeats.again, by_op=repeats.by_op, blocks=repeats.blocks))
-    sharded = repeated(once, Repeats(sharded=repeats.sharded))
+    again = with_repeats(
+        once, Repeats(recomputed=repeats.recomputed, by_op=repeats.by_op, blocks=repeats.blocks)
+    )
+    sharded = with_repeats(once, Repeats(sharded=repeats.sharded))
     arguments = element_bytes, fused, weight_bytes
     weights = _holds(network, sharded, *arguments, of_weights=True)
     maps = _holds(network, again, *arguments, of_weights=False)
@@ -644,7 +646,7 @@ class HoldArrays:
             ]
             splits, axes = split[:, plan, column], np.array([*map(_axes_of_addends, stored)]).T
             split[:, plan, column] = np.where(splits == SCATTERED, axes, splits)
-        dtype = exact_dtype(self._most * (share.whole if share else 1))
+        dtype = exact_dtype(self._most * (share.total if share else 1))
         levels = np.array(self._hierarchy.sizes, dtype)[:, None, None]
         sizes, border = (axis[:, None] for axis in self._axes)
         sizes = sizes.astype(dtype)
@@ -656,9 +658,9 @@ class HoldArrays:
         if share and len(rows):
             at_h1 = split[0] == np.arange(len(sizes))[:, None, None]
             below = parts // len(share.parts)
-            indices = sizes * share.parts[share.side] if exact else share.indices(sizes)
+            indices = sizes * share.parts[share.part] if exact else share.indices(sizes)
             sizes = np.where(at_h1, indices, sizes)
-            parts = np.where(at_h1, below * share.whole if exact else below, parts)
+            parts = np.where(at_h1, below * share.total if exact else below, parts)
         divided = _up(sizes, parts)
         elements = _up(sizes.prod(axis=0), parts.prod(axis=0)) if exact else divided.prod(axis=0)
         for column, plan, over, under in loaded:
@@ -668,7 +670,7 @@ class HoldArrays:
             elements = np.where(border.any(axis=0), beside, elements)
         if share and len(rows):
             words = programs[0].workload.choices
-            has = [word not in SIDES or SIDES[word] == share.side for word in words]
+            has = [word not in PART_WORDS or PART_WORDS[word] == share.part for word in words]
             elements = np.where(np.array(has)[rows[0]], elements, 0)
         if self._sharded:
             where = np.arange(len(rows))[:, None, None], rows, columns

@@ -37,8 +37,8 @@ class Collective(NamedTuple):
         How often it crosses the level each time: twice to reduce-scatter and to all-gather.
     group
         Exchanges of a node in a pass that have one number are one reduction over their levels; of
-        gradients the number of what is split there, in `COLLECTIVES`. Of a boundary 1 where its
-        all-to-alls are one over their levels.
+        gradients the number of what is split there, in `REDUCTION_GROUPS`. Of a boundary 1 where
+        its all-to-alls are one over their levels.
     messages
         That one accelerator sends to each other part of the level, each time.
     at_h1

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.sharding.conversions import StepKind, moved_but
+from hypar_opt.sharding.conversions import StepKind, elements_not_local
 from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.step.operations import Collective
 from hypar_opt.step.rules import exchanges_of, rules_of
 from hypar_opt.step.shares import Share
 from hypar_opt.step.states import states_from_rows
-from hypar_opt.workload.parallelism import SIDES
-from hypar_opt.workload.repeats import COLLECTIVES, ZERO_STAGES
+from hypar_opt.workload.parallelism import PART_WORDS
+from hypar_opt.workload.repeats import REDUCTION_GROUPS, ZERO_STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,7 +93,7 @@ class PlanExchanges:
         """Yield a gradient's exchanges; split weights are gathered by each layer that uses them."""
         users = self.workload.weight_users.get(node, (node,))
         for exchange in in_pass(self.nodes[node], Phase.GRADIENT):
-            stage = ZERO_STAGES[COLLECTIVES[exchange.group][-1]]
+            stage = ZERO_STAGES[REDUCTION_GROUPS[exchange.group][-1]]
             passes = next((half.passes for half in stage if half.kind == exchange.kind), ())
             uses = [(user, Phase(name)) for user in users for name in passes]
             uses = uses or [(node, Phase.GRADIENT)]
@@ -195,7 +195,7 @@ def _unequal_all_to_alls(
             )
             for share in Share.of_parts(program.shares or ())
         )
-        quarters = 4 * step.copies * moved_but(extent, prod(sizes), overlap)
+        quarters = 4 * step.copies * elements_not_local(extent, prod(sizes), overlap)
         for phase in {*phases} & {Phase.FORWARD, Phase.BACKWARD}:
             times = int(exchanges_of(workload, phase, inputs=True)[target])
             times *= phase is Phase.FORWARD or bool(workload.has_error[boundary])
@@ -207,8 +207,8 @@ def _unequal_all_to_alls(
 def _held(tensor: Extent, layout: str, share: Share) -> list[int]:
     """Return the indices of each axis that a part of H1 has of a tensor in a layout."""
     _, *sizes = tensor
-    if layout in SIDES:
-        return [size * (SIDES[layout] == share.side) for size in sizes]
+    if layout in PART_WORDS:
+        return [size * (PART_WORDS[layout] == share.part) for size in sizes]
     axis = tensor.axis(layout) - 1
     sizes[axis] = int(share.indices(np.asarray(sizes[axis])))
     return sizes

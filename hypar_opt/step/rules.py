@@ -37,12 +37,12 @@ from hypar_opt.step.uneven import (
     sizes_at_ends,
     split_sizes,
 )
-from hypar_opt.workload.addends import passes_addends, takes_addends
+from hypar_opt.workload.addends import accepts_partial_inputs, may_defer_reduction
 from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BY_COLUMN, BY_ROW, COLUMNS, PARTIAL, ROWS
 from hypar_opt.workload.parallelism import SHARDED
-from hypar_opt.workload.repeats import COLLECTIVES, ZERO_STAGES
+from hypar_opt.workload.repeats import REDUCTION_GROUPS, ZERO_STAGES
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class StepRules:
         workload, layouts, row = self.workload, self._layouts, self.reading
         whole = layouts.whole
         outputs = np.array(workload.outputs if row.before_pool else workload.pooled, object)
-        outputs[workload.ends[passes_addends(workload), 0]] = 0
+        outputs[workload.ends[may_defer_reduction(workload), 0]] = 0
         statistics = np.array([node.statistics for node in workload.nodes], object).T
         partial = (layouts.output < FIRST_SPLIT) & ~whole
         shared = (layouts.statistics < FIRST_SPLIT) & ~whole
@@ -264,7 +264,7 @@ class StepRules:
         """Yield an all-reduce of gradients at a level, or its halves, by what is split there."""
         repeats, phase = self._repeats, Phase.GRADIENT
         holders = self._holders[nodes] if repeats.holders else 1
-        group = next(n for n, words in enumerate(COLLECTIVES) if word in words)
+        group = next(n for n, words in enumerate(REDUCTION_GROUPS) if word in words)
         users = np.array(self.workload.users)[nodes]
         for stage in ZERO_STAGES[word]:
             kind, tensor = StepKind(stage.kind), "weights" if stage.weights else "gradient"
@@ -273,7 +273,7 @@ class StepRules:
                 quarters = quarters // holders
             times = repeats.times(stage, users)
             yield Collective(
-                *(phase, kind, tensor, level, quarters * times, often * times, stage.halves, group)
+                *(phase, kind, tensor, level, quarters * times, often * times, stage.rounds, group)
             )
 
     @cached_property
@@ -286,7 +286,7 @@ class StepRules:
 
     @cached_property
     def _splits(self) -> dict[int, list[tuple[str, Flags]]]:
-        """What is split from each of `Repeats.begins` on, of `SHARDED`, and of which nodes."""
+        """What is split from each of `Repeats.shard_start_levels` on: words, and their nodes."""
         repeats, nodes = self._repeats, len(self.workload.nodes)
         return {
             level: [
@@ -294,7 +294,7 @@ class StepRules:
                 for word in SHARDED
                 if (splits := repeats.splits(nodes, level, word)).any()
             ]
-            for level in repeats.begins
+            for level in repeats.shard_start_levels
         }
 
     @cached_property
@@ -470,7 +470,7 @@ class StepRules:
     @cached_property
     def _passes(self) -> Flags | None:
         """The boundaries that may pass on partial sums; None if none may."""
-        return passes_addends(self.workload) if takes_addends(self.workload) else None
+        return may_defer_reduction(self.workload) if accepts_partial_inputs(self.workload) else None
 
     def _conversions(self, parts: int) -> dict[StepKind, list[Integers]]:
         """Return what boundaries move across a level by pairs of choices: forward, and backward.
@@ -539,7 +539,7 @@ class StepRules:
         whole = (layouts.inputs[workload.operand, :, targets] == 0)[:, None, :]
         stored = layouts.whole[:, sources].T[:, :, None]
         takes = layouts.addends[:, targets].T[:, None, :]
-        passes = (written == 1) & passes_addends(workload)[:, None, None]
+        passes = (written == 1) & may_defer_reduction(workload)[:, None, None]
         shape = len(workload.ends), self._choices, self._choices
         flags = whole & stored, takes & (passes | stored)
         return [
@@ -553,8 +553,8 @@ class StepRules:
         """Yield the reductions of partial sums that boundaries pass on where targets take addends.
 
         They are reduce-scattered before all else, at levels at which the target takes none. At
-        others an addend in each part is as many copies of the tensor as replicas would be; what is
-        split is padded to an addend at the end, so that it is no copy before.
+        others an addend in each part is as many copies of the tensor as replicas would be; a shard
+        that becomes a partial sum is zero-padded last, and is not replicated until then.
 
         Source: docs/model.md.
         """

@@ -2,8 +2,8 @@
 
 H1 lies between groups of accelerators, each of one or several of its parts. A tensor that H1 splits
 is split by their shares, which are one for all layers; a layer in one part has all of its tensors
-there. A part's amounts are counted as if all parts had as much, so that the rates of the whole
-array apply, and so that those of an n-th are the amounts of equal parts. Where s is a part's share
+there. A part's amounts are scaled to n equal parts, so that the rates of the whole array apply, and
+so that those of an n-th are the amounts of equal parts. Where s is a part's share
 of what is written, t of what is read, and a what a tensor has, it receives
 
 - of a reduce-scatter (n - 1) t a, of an all-gather (1 - s) a, of an all-reduce as an equal part;
@@ -32,7 +32,7 @@ from hypar_opt.sharding.layouts import PARTIAL, WHOLE
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import copies
 from hypar_opt.step.uneven import padded, padded_sizes, split_sizes
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +58,7 @@ class Share:
 
     Parameters
     ----------
-    side
+    part
         The part's number.
     parts
         The shares of all parts.
@@ -66,14 +66,14 @@ class Share:
         Those of the simplex of shares that a bound holds for; none for a bound on these alone.
     """
 
-    side: int
+    part: int
     parts: Parts
     corners: tuple[Parts, ...] = ()
 
     @classmethod
     def of_parts(cls, parts: Parts, corners: tuple[Parts, ...] = ()) -> tuple[Share, ...]:
         """Return the share of every part."""
-        return tuple(cls(side, parts, corners) for side in range(len(parts)))
+        return tuple(cls(part, parts, corners) for part in range(len(parts)))
 
     @property
     def lower_bounds(self) -> Parts:
@@ -82,38 +82,38 @@ class Share:
 
     @property
     def scaled(self) -> int:
-        """What the part has, as if all had as much, of `whole`."""
-        return len(self.parts) * self.parts[self.side]
+        """The share of the part, scaled to equal parts, of `total`."""
+        return len(self.parts) * self.parts[self.part]
 
     @property
-    def whole(self) -> int:
-        """The sum of the shares: what each of equal parts has, as if all had as much."""
+    def total(self) -> int:
+        """The sum of the shares: the scaled share of each of equal parts."""
         return sum(self.parts)
 
     def indices(self, sizes: Integers) -> Integers:
         """Return how many indices the part has of axes of some sizes, as a run rounds them."""
-        indices: Integers = np.asarray(parts_by_share(sizes, self.parts)[self.side])
+        indices: Integers = np.asarray(parts_by_share(sizes, self.parts)[self.part])
         return indices
 
     def min_indices(self, sizes: Integers) -> Integers:
         """Return the fewest indices that the part has at any shares between the corners."""
-        (_, max_before), (ends, _) = (self._ends(sizes, n) for n in (self.side, self.side + 1))
+        (_, max_before), (ends, _) = (self._ends(sizes, n) for n in (self.part, self.part + 1))
         rounded = np.maximum(ends - max_before, 0)
         # No part has one index less than its share: either end is rounded by half of one.
-        exact = -(-sizes * self.lower_bounds[self.side] // self.whole) - 1
+        exact = -(-sizes * self.lower_bounds[self.part] // self.total) - 1
         indices: Integers = np.maximum(rounded, exact)
         return indices
 
     def max_indices(self, sizes: Integers) -> Integers:
         """Return the most indices that the part has at any shares between the corners."""
-        (min_before, _), (_, ends) = (self._ends(sizes, n) for n in (self.side, self.side + 1))
+        (min_before, _), (_, ends) = (self._ends(sizes, n) for n in (self.part, self.part + 1))
         indices: Integers = np.asarray(ends - min_before)
         return indices
 
     def _ends(self, sizes: Integers, part: int) -> tuple[Integers, Integers]:
         """Return the least and the most indices of all parts before one."""
         before = [sum(parts[:part]) for parts in self.corners or (self.parts,)]
-        low, high = (rounded_share(sizes, end, self.whole) for end in (min(before), max(before)))
+        low, high = (rounded_share(sizes, end, self.total) for end in (min(before), max(before)))
         return low, high
 
     def of_nodes(self, workload: Workload, nodes: Indices, states: States) -> NDArray[np.int64]:
@@ -132,7 +132,7 @@ class Share:
         *,
         by_image: bool = False,
     ) -> Integers:
-        """Return its amounts of nodes, as if all parts had as much: all of what H1 does not split.
+        """Return its amounts of nodes, scaled to equal parts: all of what H1 does not split.
 
         Of an axis that H1 splits the part has whole indices, between corners the fewest.
 
@@ -151,14 +151,14 @@ class Share:
             sizes = np.where(sizes > 0, workload.batch, 0)
         divided = sizes > 0
         indices = np.where(divided, self.min_indices(sizes), self.of_nodes(workload, nodes, states))
-        scaled = scale(equal, (count * indices, np.where(divided, sizes, count * self.whole)))
+        scaled = scale(equal, (count * indices, np.where(divided, sizes, count * self.total)))
         amounts: Integers = np.where(lacks[top, nodes], equal, scaled)
         return amounts
 
     def in_layout(self, layout: str, parts: Parts) -> Parts:
         """Return the shares of all parts in a layout at H1: of what is split those stated."""
-        if layout in SIDES:
-            return tuple(self.whole * (n == SIDES[layout]) for n in range(len(parts)))
+        if layout in PART_WORDS:
+            return tuple(self.total * (n == PART_WORDS[layout]) for n in range(len(parts)))
         return parts
 
 
@@ -189,7 +189,7 @@ class WorkOfPart:
         *,
         by_largest_shard: bool,
     ) -> Integers:
-        """Return what `hypar_opt.step.work.WorkRules` has of tensors, as if all parts had as much.
+        """Return what `hypar_opt.step.work.WorkRules` has of tensors, scaled to equal parts.
 
         Parameters
         ----------
@@ -205,7 +205,7 @@ class WorkOfPart:
             self.equal[key] = sizes[nodes] * copies(lacks, nodes, states, hierarchy)
         amounts, top, share = self.equal[key], states[0][0], self.share
         if not by_largest_shard:
-            ratio = share.of_nodes(workload, nodes, states), share.whole
+            ratio = share.of_nodes(workload, nodes, states), share.total
             return np.where(lacks[top, nodes], amounts, scale(amounts, ratio))
         split = np.where(lacks, 0, split_sizes(workload))
         if self.indices is None:
@@ -217,8 +217,8 @@ class WorkOfPart:
             uneven = padded_sizes(split[:, nodes], states, hierarchy, self.indices)
             amounts = padded(amounts, uneven)
         for choice, name in enumerate(workload.choices):
-            if name in SIDES:  # the part has all of a layer, or nothing
-                has = len(share.parts) * (SIDES[name] == share.side)
+            if name in PART_WORDS:  # the part has all of a layer, or nothing
+                has = len(share.parts) * (PART_WORDS[name] == share.part)
                 amounts = np.where(top == choice, has * amounts, amounts)
         return amounts
 
@@ -235,10 +235,10 @@ class WorkOfPart:
         """
         share = self.share
         total = len(share.parts) * amounts
-        part, of = share.parts[share.side], share.whole
+        part, of = share.parts[share.part], share.total
         exact = total // of * part + total % of * part // of
         # What begins or ends an axis is not rounded.
-        ends = (share.side > 0) + (share.side < len(share.parts) - 1)
+        ends = (share.part > 0) + (share.part < len(share.parts) - 1)
         less = -(-total * ends // np.where(at_h1 > 0, 2 * at_h1, 1))
         return np.where(at_h1 > 0, exact - less, amounts)
 
@@ -309,7 +309,7 @@ def _ratio(
     operation: Collective, shares: tuple[Share, ...], *, by_longest_message: bool
 ) -> tuple[Integers, int]:
     """Return what parts receive of an operation, ``(shares, ...)``, of what equal parts do."""
-    count, whole = len(shares[0].parts), shares[0].whole
+    count, whole = len(shares[0].parts), shares[0].total
     backward = operation.phase is Phase.BACKWARD
     assert operation.at_h1 is not None
     names, before, after = operation.at_h1
@@ -332,9 +332,9 @@ def _ratio(
 @lru_cache(maxsize=64)
 def _of_layouts(names: tuple[str, ...], shares: tuple[Share, ...]) -> NDArray[np.int64]:
     """Return ``(shares, layouts)`` of a tensor by its layout at H1; of what is whole an n-th."""
-    stated = [share.in_layout(name, share.parts)[share.side] for share in shares for name in names]
+    stated = [share.in_layout(name, share.parts)[share.part] for share in shares for name in names]
     table = len(shares[0].parts) * np.array(stated).reshape(len(shares), -1)
-    return np.where(np.array(names) == WHOLE, shares[0].whole, table)
+    return np.where(np.array(names) == WHOLE, shares[0].total, table)
 
 
 @lru_cache(maxsize=64)
@@ -348,10 +348,10 @@ def _between_layouts(
     (shares, layouts, layouts)
         By the layouts in which it is written and read, of the square of the shares' sum.
     """
-    whole, peers = shares[0].whole, len(shares[0].parts) - 1
+    whole, peers = shares[0].total, len(shares[0].parts) - 1
     written, read = np.array(names)[:, None], np.array(names)
     # Partial sums are charged to their node: they are then split by batch, or as they are read.
-    unsplit = np.array([name == WHOLE or name in SIDES for name in names])
+    unsplit = np.array([name == WHOLE or name in PART_WORDS for name in names])
     unmoved = (written == PARTIAL) & ~unsplit
     unmoved |= (written == read) | (written == WHOLE) | (read == PARTIAL)
     tables = []
@@ -360,7 +360,7 @@ def _between_layouts(
             np.array([share.in_layout(name, parts) for name in names])
             for parts in (share.parts, share.lower_bounds)
         )
-        has: NDArray[Any] = stated[:, share.side]
+        has: NDArray[Any] = stated[:, share.part]
         table = has[:, None] * (whole - has) if backward else (whole - has)[:, None] * has
         if by_longest_message:
             # Of two factors that grow no product of least ones exceeds any.

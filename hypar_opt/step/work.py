@@ -26,8 +26,8 @@ from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.mirrored import are_mirrored, causal_nodes, windowed_nodes
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.operators.base import elements
-from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import ONCE
+from hypar_opt.workload.recomputation import with_repeats
+from hypar_opt.workload.repeats import SINGLE_PASS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -130,7 +130,7 @@ MOST_QUARTERS = 128
 @lru_cache(maxsize=64)
 def elements_touched(workload: Workload) -> int:
     """Return an upper bound on the elements of all tensors together, those within layers too."""
-    inner: int = sum(inner_elements(repeated(workload, ONCE)).tolist())
+    inner: int = sum(inner_elements(with_repeats(workload, SINGLE_PASS)).tolist())
     return workload.elements + inner
 
 
@@ -173,7 +173,7 @@ class WorkRules:
         of_weights, *of_maps = local_tensors(workload, self.hierarchy)
         weights = self._amounts(workload, *of_weights, nodes, states, of_weights=True)
         *operands, output = (self._amounts(workload, *amount, nodes, states) for amount in of_maps)
-        once, whole = repeated(workload, ONCE), workload.layouts.whole
+        once, whole = with_repeats(workload, SINGLE_PASS), workload.layouts.whole
         inner = inner_elements(once).astype(output.dtype)
         amounts = (
             self._macs(workload, nodes, states),
@@ -202,7 +202,7 @@ class WorkRules:
         lacks = workload.layouts.weight < FIRST_SPLIT
         words = self._amounts(workload, stored, lacks, nodes, states, of_weights=True)
         if repeats.sharded:
-            first = repeats.first_levels(len(stored), "state")
+            first = repeats.start_levels(len(stored), "state")
             levels = np.arange(self.hierarchy.levels)[:, None, None]
             words = words // copies(lacks & (levels >= first), nodes, states, self.hierarchy)
         return Update(words)
@@ -214,7 +214,7 @@ class WorkRules:
     def macs(self, workload: Workload) -> Integers:
         """Return each node's multiply-accumulates in a pass, in integers for all accelerators."""
         sizes = tuple(sorted(self.input_sizes.items()))
-        macs = _macs(repeated(workload, ONCE), self.mac_count, sizes)
+        macs = _macs(with_repeats(workload, SINGLE_PASS), self.mac_count, sizes)
         return macs.astype(exact_dtype(int(macs.max()) * self._accelerators), copy=False)
 
     def _macs(self, workload: Workload, nodes: Indices, states: States) -> Integers:
@@ -222,7 +222,7 @@ class WorkRules:
         # Every choice splits the work, but where it splits nothing all parts do all of it.
         layouts, macs = workload.layouts, self.macs(workload)
         done = self._amounts(workload, macs, layouts.whole, nodes, states)
-        once = repeated(workload, ONCE)
+        once = with_repeats(workload, SINGLE_PASS)
         causal, mirrored = causal_nodes(once), are_mirrored(once, self._accelerators)
         if mirrored:
             causal = windowed_nodes(once)  # all parts see as much of what is before them

@@ -190,7 +190,7 @@ def _over_memory(plan: Plan) -> list[str]:
     """Return a warning if a plan takes more memory than an accelerator of its array has."""
     if plan.array is None or not plan.step_model.memory_by_tensor:
         return []
-    if plan.is_shared_out or plan.groups or plan.is_staged:
+    if plan.has_unequal_parts or plan.groups or plan.is_staged:
         return []
     usage = memory(plan)
     if usage.fits:

@@ -19,7 +19,7 @@ from hypar_opt.solvers.baselines import BASELINES
 from hypar_opt.studies.accpar import in_accpars_order
 from hypar_opt.studies.configurations import has_configurations
 from hypar_opt.workload.operators.axes import ROWS
-from hypar_opt.workload.parallelism import CHOICES, on_all_sides
+from hypar_opt.workload.parallelism import CHOICES, choices_below_h1
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem
@@ -167,7 +167,7 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
 
 def _shared_out(name: str, problem: Problem, update: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a plan on groups of accelerators may choose at H1, and their shares."""
-    choices = on_all_sides(update.get("choices", problem.choices))
+    choices = choices_below_h1(update.get("choices", problem.choices))
     if name in OF_GROUPS:
         shares = {
             "equal": equal_shares(problem),

@@ -284,7 +284,7 @@ def _transfers(
         if level not in crossed:
             continue
         stage, link, crossing = _stage(cost, crossed, level)
-        messages = reduction.below
+        messages = reduction.rounds
         if cost.rings is None:
             messages = [*cost.messages_between_pairs(reduction)][level]
         nodes = np.array([[node if source is None else source]])

@@ -194,7 +194,7 @@ def _values_in_pulp(columns: Mapping[str, Any], problem: Any) -> Mapping[str, fl
 def _in_mathopt(program: ZeroOneProgram, name: Name) -> tuple[Any, dict[str, Any]]:
     try:
         from ortools.math_opt.python import mathopt
-    except ImportError as error:  # as beside highspy: see `hypar_opt.solvers.apart`
+    except ImportError as error:  # as beside highspy: see `hypar_opt.solvers.subprocess_solver`
         raise HyparError(
             f"MathOpt cannot be loaded, as in a process that has loaded highspy: {error}"
         ) from None

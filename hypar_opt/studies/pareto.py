@@ -34,7 +34,7 @@ from hypar_opt.studies.front_progress import TIGHTER
 from hypar_opt.studies.memory import memory
 from hypar_opt.units import PREFIXES, format_bytes, format_cost
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import on_all_sides
+from hypar_opt.workload.parallelism import choices_below_h1
 
 OBJECTIVES = ("bytes", "time", "energy")
 _SYMBOLS = {"time": "seconds", "energy": "joules"}
@@ -247,7 +247,7 @@ def fronts_of(
             f" {argument('cost', 'bytes')}"
         )
     if problem.groups:  # bytes keep equal parts
-        choices = on_all_sides(problem.choices)
+        choices = choices_below_h1(problem.choices)
         problem = problem.model_copy(update={"choices": choices, "share": None})
     fronts = tuple(
         _front(network, problem.model_copy(update={"cost": objective}), solver, points, report)

@@ -25,8 +25,8 @@ from hypar_opt.search.solver_settings import PlanArguments
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.states import shard_counts
 from hypar_opt.studies.sources import planned
-from hypar_opt.workload.kept import left_out
-from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.omitted import left_out
+from hypar_opt.workload.recomputation import with_repeats
 from hypar_opt.workload.splitting import divides_images, spatial_columns
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
     instance = _instance(plan, plan.network.description, plan.problem)
     workload = instance.executed_workload
     if plan.is_staged:
-        workload = repeated(workload, repeats_of_stages(StagedPlan.of_plan(plan), workload))
+        workload = with_repeats(workload, repeats_of_stages(StagedPlan.of_plan(plan), workload))
         instance = instance.running(workload)
     rows = rows_of_plan(plan, workload)
     if not scale_down:
@@ -200,7 +200,7 @@ def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
         update["choices"] = plan.problem.choices[: min(spatial)]
     instance = _instance(plan, small.network, plan.problem.model_copy(update=update))
     # The plan's own layers run again: the small network states no blocks.
-    workload = repeated(instance.executed_workload, repeats)
+    workload = with_repeats(instance.executed_workload, repeats)
     return _ToRun(instance, workload, rows, small.changes, notes)
 
 
@@ -224,7 +224,7 @@ def _priced(instance: Instance, workload: Workload, plan: Plan) -> tuple[int | f
     None of unequal groups, whose price has fractions of images. What stages join of levels is
     priced stage by stage, and of a small network, whose blocks are not stated, not at all.
     """
-    if plan.is_shared_out:
+    if plan.has_unequal_parts:
         return ()
     if plan.is_staged and plan.joins_levels:
         is_small = instance.network != plan.network.description
@@ -277,7 +277,7 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
         notes[0] += f"; the plan's elements have {instance.problem.element_bytes} bytes"
     notes += [f"not as in the plan: {difference}" for difference in sharded.differences]
     if step.unused:
-        again = any(f is not None for f in sharded.program.workload.repeats.again.values())
+        again = any(f is not None for f in sharded.program.workload.repeats.recomputed.values())
         what = "errors, and of what is computed again," if again else "errors"
         notes.append(f"{int(step.unused):,} bytes of {what} that no weights need are not moved")
     if padding := sharded.padding:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 
-def joins_addends(network: Network) -> bool:
+def joins_partial_sums(network: Network) -> bool:
     """Return whether any sum has two terms or more that may be addends, directly or by sums.
 
     The sum of one is reduced as that would be: taking addends then hardly ever saves anything.
@@ -40,13 +40,13 @@ def joins_addends(network: Network) -> bool:
 
 
 @lru_cache(maxsize=16)
-def takes_addends(workload: Workload) -> bool:
+def accepts_partial_inputs(workload: Workload) -> bool:
     """Return whether any layer may take addends of an input."""
     return bool(workload.layouts.addends.any())
 
 
 @lru_cache(maxsize=16)
-def passes_addends(workload: Workload) -> NDArray[np.bool_]:
+def may_defer_reduction(workload: Workload) -> NDArray[np.bool_]:
     """Return the boundaries whose target may take addends as its source leaves them.
 
     They are reduced as the target reads them: of a layer with no other reader. ``(boundaries,)``

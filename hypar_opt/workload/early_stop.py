@@ -33,7 +33,7 @@ def needed_again(
     Parameters
     ----------
     again
-        The nodes whose forward pass runs twice, as `Repeats.again`.
+        The nodes whose forward pass runs twice, as `Repeats.recomputed`.
     fused
         What kernels do not write.
     trained

@@ -22,7 +22,7 @@ from hypar_opt.workload.operators.axes import (
     TOKENS,
 )
 from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -71,7 +71,7 @@ class LayerTensors:
     """The axes that its kind splits, and that its tensors do not all have: in the kind's order."""
     borders: Mapping[str, Border] = FrozenDict()
     """Of rows and columns, where they may be split: the parts, and what these exchange."""
-    results: tuple[int, ...] = ()
+    split_outputs: tuple[int, ...] = ()
     """The channels of each of several results that are side by side in its output."""
     load: Load = ()
     """Of dispatched tokens without a capacity, as `Routing` has it."""
@@ -114,7 +114,7 @@ class LayerTensors:
         if choice.axis:
             return choice.axis not in self.lacked
         # Shared weights that no choice splits are those of data parallelism.
-        return (may_be_whole and bool(self.output)) or choice.word in SIDES
+        return (may_be_whole and bool(self.output)) or choice.word in PART_WORDS
 
     def split_size(self, choice: Choice) -> int:
         """Return the size of the axis that a choice divides; 0 for none.
@@ -128,9 +128,9 @@ class LayerTensors:
         divides_output = (
             choice.axis not in non_channels and choice.axis in self.operator.axes.output
         )
-        return gcd(size, *self.results) if divides_output else size
+        return gcd(size, *self.split_outputs) if divides_output else size
 
-    def called(self, name: str) -> LayerTensors:
+    def renamed(self, name: str) -> LayerTensors:
         """Return the same of another layer that is like this one."""
         other = object.__new__(type(self))  # an eighth of the time of `replace`
         vars(other).update(vars(self), name=name)
@@ -205,7 +205,7 @@ class Extent(NamedTuple):
         return self[self.axis(layout)]
 
 
-def of_alike(
+def memoised(
     make: Callable[..., Made], layers: Iterable[tuple[Operator, *tuple[Hashable, ...]]]
 ) -> list[Made]:
     """Return what is made of each layer: once of those alike but for their names and inputs.

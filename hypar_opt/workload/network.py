@@ -35,9 +35,9 @@ from hypar_opt.results import Displayed
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.blocks import Block, Layer
 from hypar_opt.workload.expansion import INPUT, Expanded, Repeat, expand
-from hypar_opt.workload.layer_tensors import of_alike, tensors_of
+from hypar_opt.workload.layer_tensors import memoised, tensors_of
 from hypar_opt.workload.operators import OPERATORS
-from hypar_opt.workload.operators.axes import ADDENDS, REPLICAS
+from hypar_opt.workload.operators.axes import ADDENDS, REPLICATED
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.maps import (
     ExpertMap,
@@ -227,7 +227,7 @@ class Network(Displayed, Document):
         read = Counter(source for reads in self.sources for source in reads if source >= 0)
         several = max(read.values(), default=0) > 1
         return several or any(
-            {REPLICAS.word, ADDENDS.word} & {*words} for words in self.words(choices)
+            {REPLICATED.word, ADDENDS.word} & {*words} for words in self.words(choices)
         )
 
     def maps(self) -> Iterator[LayerMaps]:
@@ -362,7 +362,7 @@ def _words(network: Network, choices: tuple[str, ...]) -> tuple[tuple[str | None
     def words(layer: Operator, maps: LayerMaps) -> tuple[str | None, ...]:
         return words_of(tensors_of(layer, maps, 1), choices)
 
-    return tuple(of_alike(words, zip(network.layers, network.maps(), strict=True)))
+    return tuple(memoised(words, zip(network.layers, network.maps(), strict=True)))
 
 
 def _with_classes(expanded: Expanded) -> Expanded:

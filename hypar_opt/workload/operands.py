@@ -40,7 +40,7 @@ def operands_of(network: Network) -> tuple[tuple[LayerOperand, ...], ...]:
     return tuple(map(_operands, network.sources, network.maps()))
 
 
-def with_results(
+def with_split_outputs(
     nodes: Sequence[LayerTensors], boundaries: Sequence[Boundary]
 ) -> list[LayerTensors]:
     """Return nodes with the channels of their results, where one reader has several of them."""
@@ -52,7 +52,7 @@ def with_results(
     for (source, _), channels in read.items():
         if len(channels) > 1:
             updated[source] = replace(
-                updated[source], results=(*updated[source].results, *channels)
+                updated[source], split_outputs=(*updated[source].split_outputs, *channels)
             )
     return updated
 

@@ -81,15 +81,15 @@ def part_word(part: int) -> str:
     return _ORDINALS[part] if part < len(_ORDINALS) else f"part-{part + 1}"
 
 
-SIDES = FrozenDict({part_word(part): part for part in range(MAX_PARTS)})
+PART_WORDS = FrozenDict({part_word(part): part for part in range(MAX_PARTS)})
 """All of a layer in one part of H1: between groups of accelerators, or in stages of a pipeline.
 
 By the word the number of the part, from 0."""
 
 
-def on_all_sides(choices: Sequence[str]) -> tuple[str, ...]:
-    """Return the choices but `SIDES`: those of every level below the one between groups."""
-    return tuple(choice for choice in choices if choice not in SIDES)
+def choices_below_h1(choices: Sequence[str]) -> tuple[str, ...]:
+    """Return the choices but `PART_WORDS`: those of every level below the one between groups."""
+    return tuple(choice for choice in choices if choice not in PART_WORDS)
 
 
 SCHEDULES = ("1f1b", "gpipe", "zb-h1")

@@ -12,7 +12,7 @@ from hypar_opt.errors import HyparError, argument
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.early_stop import reads_back
 from hypar_opt.workload.patterns import EVERY, Words, matching, words_by_layer
-from hypar_opt.workload.repeats import CONVERTED, EPILOGUE, INPUTS, ONCE, PASS, Repeats
+from hypar_opt.workload.repeats import CONVERTED, EPILOGUE, INPUTS, PASS, SINGLE_PASS, Repeats
 from hypar_opt.workload.shards import Shards, shards_of
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ OF_BLOCKS = ("full", "op")
 
 
 @lru_cache(maxsize=64)
-def repeated(workload: Workload, repeats: Repeats) -> Workload:
+def with_repeats(workload: Workload, repeats: Repeats) -> Workload:
     """Return a workload whose passes are repeated: the same one for equal arguments."""
     if workload.repeats == repeats:
         return workload
-    once = workload if workload.repeats == ONCE else workload.once
+    once = workload if workload.repeats == SINGLE_PASS else workload.single_pass
     assert once is not None
-    return once if repeats == ONCE else replace(once, repeats=repeats, once=once)
+    return once if repeats == SINGLE_PASS else replace(once, repeats=repeats, single_pass=once)
 
 
 def repeats_of(
@@ -208,7 +208,7 @@ def recomputed_words(network: Network, recompute: Words | None) -> list[str | No
 def recomputed(
     network: Network, workload: Workload, words: Sequence[str | None], *, fused: Fused
 ) -> FrozenDict[int, int | None]:
-    """Return the nodes whose forward pass runs twice, as `Repeats.again`.
+    """Return the nodes whose forward pass runs twice, as `Repeats.recomputed`.
 
     Fully: those in a block, each repetition by itself; a tensor that several layers read is stored
     again by its writer. Selectively, and by operator: those whose inner tensor is large, as

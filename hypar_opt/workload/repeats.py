@@ -40,13 +40,13 @@ class GradientCollective(NamedTuple):
     passes: tuple[str, ...] = ()
 
     @property
-    def halves(self) -> int:
+    def rounds(self) -> int:
         """The reduce-scatters and all-gathers that it consists of."""
         return 2 if self.kind == "all-reduce" else 1
 
     def share(self, all_reduce: Any) -> Any:
         """Return what it moves of the elements of an all-reduce."""
-        return all_reduce if self.halves == 2 else all_reduce // 2
+        return all_reduce if self.rounds == 2 else all_reduce // 2
 
 
 _SCATTERED = GradientCollective("reduce-scatter", each_micro_batch=True)
@@ -70,14 +70,14 @@ ZERO_STAGES: Mapping[str, tuple[GradientCollective, ...]] = FrozenDict(
 Source: S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models", SC20, section 7."""
 
-IN_HALVES = tuple(
+SCATTERED_EACH_MICRO_BATCH = tuple(
     word for word, collectives in ZERO_STAGES.items() if collectives[0].each_micro_batch
 )
 """What is split where gradients are reduce-scattered in each micro-batch."""
 
-COLLECTIVES = (
-    *((word,) for word in reversed(IN_HALVES)),
-    tuple(word for word in ZERO_STAGES if word not in IN_HALVES),
+REDUCTION_GROUPS = (
+    *((word,) for word in reversed(SCATTERED_EACH_MICRO_BATCH)),
+    tuple(word for word in ZERO_STAGES if word not in SCATTERED_EACH_MICRO_BATCH),
 )
 """What is split at the levels that one reduction of a gradient joins, in the order of a step: those
 of each micro-batch first, then the all-reduce of a step."""
@@ -104,7 +104,7 @@ class Repeats:
         anything: the optimizer's state (ZeRO-1); gradients, too (ZeRO-2); or weights, too (ZeRO-3,
         FSDP), with the collectives of `ZERO_STAGES`. From some level down: within a node, say, and
         whole in each node.
-    again
+    recomputed
         The nodes whose forward pass the backward pass runs again, each with the first layer of what
         is run again with it, exchanges included; None for a node that computes again by itself;
         `CONVERTED` for a tensor that several layers read, and that is converted again by itself.
@@ -113,7 +113,7 @@ class Repeats:
         weights of half of it.
     by_op
         What runs again of nodes in blocks that keep what their products leave: `PASS`, `EPILOGUE`
-        or `INPUTS`. The scores of attention may be computed again besides, as `again` says.
+        or `INPUTS`. The scores of attention may be computed again besides, as `recomputed` says.
     blocks
         The layers of each of these blocks, by node.
     holders
@@ -125,7 +125,7 @@ class Repeats:
 
     micro_batches: int = 1
     sharded: Mapping[int, Shards] = FrozenDict()
-    again: Mapping[int, int | None] = FrozenDict()
+    recomputed: Mapping[int, int | None] = FrozenDict()
     reduced: int = 1
     by_op: Mapping[int, str] = FrozenDict()
     blocks: tuple[tuple[int, ...], ...] = ()
@@ -134,26 +134,26 @@ class Repeats:
     @cached_property
     def converted_again(self) -> frozenset[int]:
         """The tensors that several layers read, and that are converted again by themselves."""
-        return frozenset(node for node, first in self.again.items() if first == CONVERTED)
+        return frozenset(node for node, first in self.recomputed.items() if first == CONVERTED)
 
     def most(self, users: Sequence[int]) -> int:
         """Return an upper bound on how often a step repeats anything that it does once."""
-        if self == ONCE:
+        if self == SINGLE_PASS:
             return 1
-        moved = [int(self.moved(users, level).max(initial=0)) for level in self.begins]
+        moved = [int(self.moved(users, level).max(initial=0)) for level in self.shard_start_levels]
         return max(2 * self.micro_batches, *moved)
 
     @property
     def computes_once(self) -> bool:
         """Whether each pass runs once, whatever is sharded."""
-        computed = self.again.keys() - self.converted_again
+        computed = self.recomputed.keys() - self.converted_again
         return self.micro_batches == 1 and not computed and not self._of_op(PASS)
 
     def passes(self, nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how often each node's forward and backward passes compute."""
         backward = np.full(nodes, self.micro_batches, np.int64)
         forward = backward.copy()
-        forward[[*self.again, *self._of_op(PASS)]] *= 2
+        forward[[*self.recomputed, *self._of_op(PASS)]] *= 2
         return forward, backward
 
     def epilogues(self, nodes: int) -> NDArray[np.int64]:
@@ -171,7 +171,7 @@ class Repeats:
             Of what it reads; else of what it computes: statistics, and partial sums.
         """
         times = np.full(nodes, self.micro_batches, np.int64)
-        again = [node for node, first in self.again.items() if first is not None]
+        again = [node for node, first in self.recomputed.items() if first is not None]
         times[[*again, *(self.by_op if inputs else self._of_op(PASS))]] *= 2
         return times
 
@@ -184,7 +184,7 @@ class Repeats:
         return [node for node, word in self.by_op.items() if word == what]
 
     @cached_property
-    def begins(self) -> tuple[int, ...]:
+    def shard_start_levels(self) -> tuple[int, ...]:
         """The levels, the topmost first, from which on other things are split than above."""
         firsts = {
             first for shards in self._nodes_by_shards for first in shards if first is not None
@@ -210,7 +210,7 @@ class Repeats:
             split[members] = shards.at(level) == word
         return split
 
-    def first_levels(self, nodes: int, word: str) -> NDArray[np.int64]:
+    def start_levels(self, nodes: int, word: str) -> NDArray[np.int64]:
         """Return from which level on each node splits what a word of `SHARDED` names.
 
         A level below all others where it does at none.
@@ -247,11 +247,11 @@ class Repeats:
             at = self.splits(len(counts), level, word)
             for collective in collectives:
                 moved[at] += (
-                    collective.halves
+                    collective.rounds
                     * self.elements(collective)
                     * self.times(collective, counts[at])
                 )
         return moved
 
 
-ONCE = Repeats()
+SINGLE_PASS = Repeats()

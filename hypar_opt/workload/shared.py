@@ -124,7 +124,7 @@ def with_shared_tensors(
         if pooled not in by_map:
             node = SharedTensor(name="output")
             by_map[pooled] = tensors_of(node, node.maps(pooled), batch)
-        nodes.append(by_map[pooled].called(f"output of {graph.names[source]}"))
+        nodes.append(by_map[pooled].renamed(f"output of {graph.names[source]}"))
     into = [
         Boundary(source, node, (batch, *graph.maps[source].pooled))
         for source, node in through.items()

@@ -13,22 +13,22 @@ from numpy.typing import NDArray
 
 from hypar_opt.frozen import Frozen, derived, derived_from
 from hypar_opt.workload.graph import LayerGraph
-from hypar_opt.workload.hidden_axes import without_hidden
 from hypar_opt.workload.layer_tensors import (
     Boundary,
     Extent,
     LayerTensors,
     Shape,
-    of_alike,
+    memoised,
     tensors_of,
 )
 from hypar_opt.workload.layouts import FIRST_SPLIT, Layouts, choices_of_nodes, layouts_of
-from hypar_opt.workload.operands import with_results
+from hypar_opt.workload.operands import with_split_outputs
 from hypar_opt.workload.operators.axes import EXPERTS
 from hypar_opt.workload.operators.words import words_of
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
-from hypar_opt.workload.repeats import ONCE, Repeats
+from hypar_opt.workload.repeats import SINGLE_PASS, Repeats
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
+from hypar_opt.workload.unaligned_pools import drop_unaligned_splits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.axes import Choice
     from hypar_opt.workload.operators.maps import Load
 
-_of_tensors = derived_from("once")
+_of_tensors = derived_from("single_pass")
 
 MAX_LAYERS_KEPT = 4096
 """Layers of a network whose tensors are kept for the next call with it."""
@@ -61,7 +61,7 @@ class Workload:
         The choices that a problem offers: each is a column of a cost table.
     repeats
         How often a step runs the passes of these tensors.
-    once
+    single_pass
         The same tensors where a step repeats nothing; None for themselves.
     """
 
@@ -71,8 +71,8 @@ class Workload:
     shared: int = 0
     replicas: bool = False
     choices: tuple[str, ...] = PAPERS_CHOICES
-    repeats: Repeats = ONCE
-    once: Workload | None = None
+    repeats: Repeats = SINGLE_PASS
+    single_pass: Workload | None = None
 
     __setstate__ = Frozen.__setstate__  # a copy's arrays, too; those given are tuples
 
@@ -137,11 +137,11 @@ class Workload:
     ) -> Workload:
         owners = weight_owners(graph)
         tied = [name in owners for name in graph.names]
-        unnamed = of_alike(
+        unnamed = memoised(
             lambda layer, maps, tied: tensors_of(layer, maps, batch, tied=tied),
             zip(graph.layers, graph.maps, tied, strict=True),
         )
-        layers = [layer.called(name) for layer, name in zip(unnamed, graph.names, strict=True)]
+        layers = [layer.renamed(name) for layer, name in zip(unnamed, graph.names, strict=True)]
         edges = [
             Boundary(source, target, (batch, *crossing), input=number)
             for source, target, crossing, number in graph.edges
@@ -168,7 +168,9 @@ class Workload:
         ]
         # `CostTable.is_chain` and chain solvers need a chain's edges in the order of its layers.
         boundaries.sort(key=lambda b: (b.target, b.source))
-        complete = with_results(without_hidden((*shared, *layers), boundaries), boundaries)
+        complete = with_split_outputs(
+            drop_unaligned_splits((*shared, *layers), boundaries), boundaries
+        )
         return cls(batch, tuple(complete), tuple(boundaries), shift, shared_tensors, tuple(choices))
 
     @property

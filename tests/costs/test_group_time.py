@@ -27,8 +27,7 @@ from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.shares import GAP, best_share
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.step.states import exact_sum
-from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
-from hypar_opt.workload.parallelism import SIDES as ALL_SIDES
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, PART_WORDS
 from tests.slow import slow_after
 from tests.strategies.groups import described, nodes, of_accpar, pair
 from tests.strategies.problems import random_network
@@ -81,7 +80,7 @@ def test_equal_groups_in_halves_cost_what_one_array_does(
         assert (one == other).all()
 
 
-SIDES = tuple(ALL_SIDES)[:2]
+SIDES = tuple(PART_WORDS)[:2]
 
 ORACLES: dict[tuple[str, float, float], tuple[float, ...]] = {
     # Milliseconds of a step: in halves, in the compute ratio, with layers on one side; and a bound

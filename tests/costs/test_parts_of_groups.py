@@ -29,7 +29,7 @@ from hypar_opt.search.shares import GAP, LEAST, shared_out
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.elimination.classes import classes_at_most
 from hypar_opt.step.shares import Share
-from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, PART_WORDS
 from tests.slow import slow_after
 from tests.strategies.groups import GROUPS, nodes, of_counts, some_share
 from tests.strategies.problems import random_network
@@ -40,7 +40,7 @@ Rows = tuple[tuple[int, ...], ...]
 def every_plan(instance: Instance) -> Iterator[Rows]:
     """Every choice of every layer at every level, those of one part at H1 alone."""
     choices, layers = instance.problem.choices, len(instance.workload.layers)
-    below = [n for n, choice in enumerate(choices) if choice not in SIDES]
+    below = [n for n, choice in enumerate(choices) if choice not in PART_WORDS]
     of_level = [range(len(choices)), *[below] * (instance.problem.levels - 1)]
     return itertools.product(*(itertools.product(own, repeat=layers) for own in of_level))
 
@@ -344,6 +344,6 @@ def test_a_limit_leaves_the_plan_that_is_known_at_the_best_shares() -> None:
     found, [least] = shared_out(search, once, joint=True)
     assert found.known == solved[0].assignments
     assert least == {LEAST: 0}  # nothing bounds the shares between those tried
-    stopped = joint(replace(found, deadline=Deadline.after(-1.0), falls_back=False))
+    stopped = joint(replace(found, deadline=Deadline.after(-1.0), uses_fallback=False))
     assert stopped.assignments == found.known
     assert stopped.found_by == "the best of the search of shares"

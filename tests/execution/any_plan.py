@@ -12,7 +12,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.order import exchanges_of_step
-from hypar_opt.workload.operators.axes import LAST_RESORT
+from hypar_opt.workload.operators.axes import FALLBACK_REPLICATED
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.execution.drawn import charged, run_as_one_device, with_shared_weights
 from tests.strategies.written_plans import storing, written
@@ -51,7 +51,7 @@ def drawn_row(rng: Random, workload: Workload) -> list[int]:
         own = [
             n
             for n, choice in enumerate(choices)
-            if choice and (choice != LAST_RESORT or n == len(choices) - 1)
+            if choice and (choice != FALLBACK_REPLICATED or n == len(choices) - 1)
         ]
         by_queries = "queries" in words and rng.random() < 0.7
         row.append(words.index("queries") if by_queries else rng.choice(own))

@@ -112,8 +112,8 @@ COSTS = (
     Mutant(
         "the topmost level is crossed twice",
         _TIME,
-        "crossings = np.where(is_below, reduction.below, reduction.topmost)",
-        "crossings = reduction.below",
+        "crossings = np.where(is_below, reduction.rounds, reduction.rounds_at_top)",
+        "crossings = reduction.rounds",
         ("costs/test_time",),
     ),
     Mutant(

@@ -208,7 +208,7 @@ PROOFS = (
     Mutant(
         "nodes train in one of all ways",
         "proofs/check/tables",
-        "min(way.node(n, state) for way in charges[: None if layer.stored else 1])",
+        "min(mode.node(n, state) for mode in charges[: None if layer.stored else 1])",
         "charges[0].node(n, state)",
         ("proofs/test_trained_plans",),
     ),
@@ -229,7 +229,7 @@ PROOFS = (
     Mutant(
         "a claim of all ways is proved by a plan's own",
         _CHECK,
-        "table_of_ways(plan) if certificate.training else None",
+        "table_over_modes(plan) if certificate.training else None",
         "tables_of(plan)[0] if certificate.training else None",
         ("proofs/test_trained_plans",),
     ),

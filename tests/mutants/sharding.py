@@ -28,8 +28,8 @@ SHARDING = (
     Mutant(
         "scattered always by channel",
         _CONVERSIONS,
-        "target not in SIDES else otherwise",
-        'target not in SIDES else "channel"',
+        "target not in PART_WORDS else otherwise",
+        'target not in PART_WORDS else "channel"',
         ("sharding/test_program",),
     ),
     Mutant(
@@ -72,8 +72,8 @@ SHARDING = (
     Mutant(
         "no part has a remainder of both axes",
         "sharding/conversions",
-        "both = (more + left - abs(more - left)) // 2",
-        "both = 0 * more",
+        "both = (more_rows + more_columns - abs(more_rows - more_columns)) // 2",
+        "both = 0 * more_rows",
         ("execution/virtual/test_random_plans",),
     ),
     Mutant(

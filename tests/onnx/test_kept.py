@@ -17,7 +17,7 @@ from hypar_opt.documents.toml import toml_text
 from hypar_opt.errors import InputError
 from hypar_opt.models import file_text, find_network, names
 from hypar_opt.models.imported import read_model
-from hypar_opt.workload.kept import left_out
+from hypar_opt.workload.omitted import left_out
 from hypar_opt.workload.operators.base import Operator
 from tests.onnx.graph_writer import GraphWriter
 

@@ -23,7 +23,7 @@ from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.plan import Plan, parse_plan
 from hypar_opt.plan.stages import Stages, even_stages, stages_before, stages_of
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import SIDES, part_word
+from hypar_opt.workload.parallelism import PART_WORDS, part_word
 from hypar_opt.workload.stages import cuts, cuts_between_blocks
 
 if TYPE_CHECKING:
@@ -395,9 +395,9 @@ def test_no_stage_begins_with_routed_tokens() -> None:
 
 
 def test_parts_have_words_for_any_number() -> None:
-    assert [*SIDES][7:10] == ["eighth", "part-9", "part-10"]
-    assert len(SIDES) == len({*SIDES}) == 1024
-    assert all(SIDES[part_word(part)] == part for part in range(1024))
+    assert [*PART_WORDS][7:10] == ["eighth", "part-9", "part-10"]
+    assert len(PART_WORDS) == len({*PART_WORDS}) == 1024
+    assert all(PART_WORDS[part_word(part)] == part for part in range(1024))
 
 
 def staged(plan: Plan, parts: int, ends: tuple[int, ...], **training: Any) -> dict[str, Any]:
@@ -565,7 +565,7 @@ def test_h1_has_the_stages_and_the_first_levels_of_an_array(
         problem = problem_of(**asked)
         assert problem.hierarchy.sizes == says
         assert problem.is_staged
-        assert not problem.is_shared_out
+        assert not problem.has_unequal_parts
         return
     with pytest.raises(HyparError) as caught:
         problem_of(**asked)

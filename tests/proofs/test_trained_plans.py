@@ -18,7 +18,7 @@ from hypar_opt.proofs.certificate import Certificate, check_certificate, check_p
 from hypar_opt.proofs.check.memory import NodeMemory
 from hypar_opt.proofs.check.nodes import nodes_of
 from hypar_opt.proofs.check.rows import PlanProblem, nodes_states, price_of
-from hypar_opt.proofs.check.tables import table_of_ways
+from hypar_opt.proofs.check.tables import table_over_modes
 from hypar_opt.proofs.check.training import Pass, counts_of
 from hypar_opt.proofs.graphs import EliminationProof
 from hypar_opt.solvers.base import SolverOptions
@@ -214,7 +214,7 @@ def test_the_table_of_all_ways_bounds_just_the_best_plan_of_any(seed: int) -> No
     asked |= {"reading": "executed", "choices": ("data", "model")}
     asked |= {"constraints": {"runnable": False}, "training": {"micro_batches": rng.choice([1, 2])}}
     plan = ho.solve(network, **asked)
-    table, count = table_of_ways(plan), plan.training.micro_batches or 1
+    table, count = table_over_modes(plan), plan.training.micro_batches or 1
     assert table is not None
     ways = ways_by_layer(network, count, words=words_in(array.levels))
     problem = problem_of(network, **asked)

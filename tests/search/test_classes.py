@@ -12,7 +12,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs import alignments
-from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
+from hypar_opt.costs.kinds import index_by_key, kinds_of_boundaries, kinds_of_nodes
 from hypar_opt.costs.state_charges import canonical_states
 from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.costs.state_table import StateTable
@@ -212,7 +212,7 @@ def test_what_is_of_one_kind_is_charged_alike(seed: int) -> None:
     of_nodes = kinds_of_nodes(workload).numbers.tolist()
     keys = cost.symmetries(workload, instance.problem.levels).node_keys
     for charges, of_kinds, count in (
-        (node, numbered(zip(of_nodes, keys, strict=True)), len(of_nodes)),
+        (node, index_by_key(zip(of_nodes, keys, strict=True)), len(of_nodes)),
         (edge, kinds_of_boundaries(workload), len(workload.ends)),
     ):
         full = np.broadcast_to(charges, (count, 40))

@@ -17,7 +17,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.random_networks import random_graph
-from hypar_opt.workload.operators.axes import LAST_RESORT
+from hypar_opt.workload.operators.axes import FALLBACK_REPLICATED
 from hypar_opt.workload.parallelism import CHOICES
 from tests.commands import command
 from tests.simulator.plans import array
@@ -107,7 +107,7 @@ def states_of(instance: Instance, layer: int) -> list[tuple[int, ...]]:
             (size, count)
             for axis, count in parts(state).items()
             if axis
-            for size in (axis in "oc" and of_layer.results) or (of_layer.sizes[axis],)
+            for size in (axis in "oc" and of_layer.split_outputs) or (of_layer.sizes[axis],)
         ]
         if constraints.even and any(size % count for size, count in cut):
             return False
@@ -117,7 +117,7 @@ def states_of(instance: Instance, layer: int) -> list[tuple[int, ...]]:
 
     every = itertools.product((n for n, choice in enumerate(own) if choice), repeat=len(sizes))
     states = [state for state in every if fits(state)]
-    if LAST_RESORT not in own:
+    if FALLBACK_REPLICATED not in own:
         return states
     if any(of_layer.statistics) and all("" in parts(state) for state in states):
         states = [state for state in states if "c" not in parts(state)]
@@ -171,7 +171,9 @@ def test_a_search_finds_the_best_of_every_plan(draw: Any, seed: int) -> None:
     # limit.
     solvers = SOLVERS if instance.cost.unit == "bytes" else ("dp", "brute")
     solver = Random(seed).choice(solvers["memory" in asked["constraints"] :])
-    if solver == "brute" and any(LAST_RESORT in own for own in instance.workload.choices_of_nodes):
+    if solver == "brute" and any(
+        FALLBACK_REPLICATED in own for own in instance.workload.choices_of_nodes
+    ):
         solver = "dp"  # it would enumerate every plan that has whole layers too
     try:
         plan = ho.solve(network, solver=solver, search="joint", **asked)

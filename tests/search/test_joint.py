@@ -27,7 +27,7 @@ from hypar_opt.documents.document import preset_text
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.integers import Integers
-from hypar_opt.search.prefix_costs import chain_table
+from hypar_opt.search.cost_to_go import chain_table
 from hypar_opt.solvers.product_states import cheapest_states
 from hypar_opt.step.states import Indices, States
 from hypar_opt.workload.parallelism import CHOICES

@@ -37,9 +37,9 @@ from hypar_opt.search.overlap import (
     least_time,
     mixture,
 )
-from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.plan_file import read_plan
 from hypar_opt.search.result import SearchRequest
+from hypar_opt.search.two_level_neighbourhood import least_compute
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.simulator.bounds import _in_lockstep

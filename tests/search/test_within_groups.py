@@ -23,7 +23,7 @@ from hypar_opt.step.shares import Share
 from hypar_opt.step.states import states_from_rows
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.operators.kernels import Fused
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 from tests.slow import slow_after
 from tests.strategies.groups import of_counts, some_share
 from tests.strategies.problems import random_network
@@ -101,7 +101,7 @@ def test_no_way_of_training_is_faster_in_all_groups(seed: int) -> None:
     counts = (1, 1) if seed < 4 else rng.choice([(1, 1), (1, 1, 2)])
     array = of_counts(counts, kernels=rng.random() < 0.5, bucket="1 B")
     network = random_network(rng, 2)
-    sides = tuple(SIDES)[:2]
+    sides = tuple(PART_WORDS)[:2]
     batch = rng.randint(2, 4)
     asked: dict[str, Any] = {
         "array": array,

@@ -13,7 +13,7 @@ from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies import simulation
-from hypar_opt.workload.operators.axes import LAST_RESORT
+from hypar_opt.workload.operators.axes import FALLBACK_REPLICATED
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.words import choices_of_kind
 from hypar_opt.workload.parallelism import CHOICES
@@ -144,5 +144,5 @@ def words_of_reading(layer: Operator, choices: int, reading: str) -> list[str]:
     """The words of a layer's choices; what is whole is a choice of a run alone."""
     own = [choice for choice in choices_of_kind(layer.splits, CHOICES[:choices]) if choice]
     # What is whole as a last resort is not split by channels that are summed over, too.
-    whole = reading in RUN_READINGS and not (LAST_RESORT in own and any(layer.statistics))
+    whole = reading in RUN_READINGS and not (FALLBACK_REPLICATED in own and any(layer.statistics))
     return [choice.word for choice in own if choice.axis or whole]

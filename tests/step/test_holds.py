@@ -21,7 +21,7 @@ from hypar_opt.step.states import states_from_rows
 from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING
 from hypar_opt.workload.operators.kernels import Fused
-from hypar_opt.workload.recomputation import repeated, repeats_of
+from hypar_opt.workload.recomputation import repeats_of, with_repeats
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import drawn_network, drawn_programs
 from tests.slow import slow_after
@@ -38,7 +38,7 @@ def drawn_steps(seed: int) -> Iterator[tuple[ho.Network, Program, HoldArrays]]:
         shard = rng.choice(SHARDS[: 4 if levels == 1 else None]).format(levels)
         again = rng.choice(["none", "selective", "full"])
         fused = Fused(attention=rng.random() < 0.5)
-        workload = repeated(once, repeats_of(network, once, 1, again, shard, fused=fused))
+        workload = with_repeats(once, repeats_of(network, once, 1, again, shard, fused=fused))
         trained = replace(program, workload=workload)
         weight_bytes = WeightBytes.of(2, "adam")
         yield (

@@ -21,7 +21,7 @@ from hypar_opt.step.order import PlanExchanges, exchanges_of_step, in_pass
 from hypar_opt.step.readings import READINGS
 from hypar_opt.step.rules import rules_of
 from hypar_opt.workload.layer_tensors import Extent
-from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.recomputation import with_repeats
 from hypar_opt.workload.repeats import Repeats
 from hypar_opt.workload.shards import shards_of
 from tests.execution.drawn import drawn_network, drawn_programs
@@ -122,7 +122,7 @@ def test_halves_of_gradients_are_exchanged_as_often_as_shards_need_them(word: st
     sharded = FrozenDict({n: shards for n, stored in enumerate(workload.stored) if stored})
     repeats = Repeats(micro_batches, sharded, reduced=reduced)
     moved = Counter[tuple[Phase, str, int, int]]()
-    for exchange in exchanges_of_step(replace(program, workload=repeated(workload, repeats))):
+    for exchange in exchanges_of_step(replace(program, workload=with_repeats(workload, repeats))):
         moved[exchange.phase, exchange.tensor, exchange.node, exchange.level] += exchange.elements
     assert moved == expected
     assert len(workload.weight_users) == 1

@@ -169,9 +169,9 @@ def test_until_h1_gathers_a_tensor_it_is_split_as_it_was_written(seed: int) -> N
     for operation, parts in zip(case.operations(), case.received(case.shares), strict=True):
         if (operation.tensor, operation.kind) == ("input", StepKind.ALL_TO_ALL) and operation.level:
             for share, moved in zip(case.shares, parts[:, is_split], strict=True):
-                has = [share.in_layout(name, share.parts)[share.side] for name in names]
+                has = [share.in_layout(name, share.parts)[share.part] for name in names]
                 exact = case.count * operation.quarters[is_split] * np.array(has, int)
-                assert (abs(moved * share.whole - exact) <= share.whole).all()
+                assert (abs(moved * share.total - exact) <= share.total).all()
 
 
 @pytest.mark.parametrize("seed", slow_after(3, [31, 45, *range(120)]))

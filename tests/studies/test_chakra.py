@@ -220,7 +220,7 @@ def test_micro_batches_follow_one_another_and_gradients_are_reduced_in_the_last(
             assert all({*range(first)} <= own for own in waited[first:])
 
 
-SIDES = ("data", "model", "output", "first", "second")
+PART_WORDS = ("data", "model", "output", "first", "second")
 
 
 def of_groups(*choices: str, **more: Any) -> ho.Plan:
@@ -229,7 +229,7 @@ def of_groups(*choices: str, **more: Any) -> ho.Plan:
     pins = [f"fc{n}@H1={word}" for n, word in enumerate(choices, 1)]
     pins += [f"fc{n}@H2=data" for n, _ in enumerate(choices, 1)]
     asked: dict[str, Any] = {"array": two_nodes(2), "batch": 48, "cost": "time", "share": 0.25}
-    asked |= {"choices": SIDES, "reading": "executed"} | more
+    asked |= {"choices": PART_WORDS, "reading": "executed"} | more
     return ho.solve(network, **asked, constraints={"fix": tuple(pins), "runnable": False})
 
 

@@ -19,7 +19,7 @@ from hypar_opt.instance.pricing import price
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.exploration import Exploration, explore
 from hypar_opt.studies.exploration.export import plans_csv, summary
-from hypar_opt.studies.exploration.front import undominated
+from hypar_opt.studies.exploration.front import pareto_mask
 from hypar_opt.workload.parallelism import CHOICES
 from tests.cli.shell import Shell
 
@@ -201,7 +201,7 @@ def test_what_no_point_dominates(points: list[tuple[int, ...]], two: bool) -> No
     points = [point[:2] for point in points] if two else points
     expected = beaten_by_none(points)
     assert (
-        undominated([np.array(amount) for amount in zip(*points, strict=True)]).tolist() == expected
+        pareto_mask([np.array(amount) for amount in zip(*points, strict=True)]).tolist() == expected
     )
 
 

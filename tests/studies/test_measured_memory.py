@@ -17,7 +17,7 @@ from hypar_opt.documents.document import validate
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.strategies import strategy_pins
 from hypar_opt.simulator.device_memory import DeviceMemory
-from hypar_opt.workload.operators.axes import REPLICAS
+from hypar_opt.workload.operators.axes import REPLICATED
 from hypar_opt.workload.parallelism import SHARDED
 from tests.slow import slow_after
 
@@ -58,9 +58,9 @@ def held(run: Run, network: ho.Network | None = None, **training: Any) -> Device
         # Norms and residuals are whole on each accelerator of a tensor-parallel group.
         last = len(sizes_of_levels)
         pins += {
-            f"{re.sub(r'[.][0-9]+[.]', '.*.', layer.name)}@H{last}={REPLICAS.word}": None
+            f"{re.sub(r'[.][0-9]+[.]', '.*.', layer.name)}@H{last}={REPLICATED.word}": None
             for layer in network.layers
-            if REPLICAS in layer.choices.values()
+            if REPLICATED in layer.choices.values()
         }
     plan = ho.solve(
         network,

@@ -19,8 +19,8 @@ from hypar_opt.execution.export import _program, torch_file
 from hypar_opt.plan.plan import Plan
 from hypar_opt.step.order import PlanExchanges, exchanges_of_step
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import ONCE
+from hypar_opt.workload.recomputation import with_repeats
+from hypar_opt.workload.repeats import SINGLE_PASS
 from tests.onnx.graph_writer import EXPORTED
 from tests.torch import models
 from tests.torch.processes import Case, Step, on_processes, steps
@@ -201,7 +201,7 @@ def counted(plan: Plan) -> int:
 def replicated(plan: Plan) -> PlanExchanges:
     """Return what a plan exchanges if nothing is sharded."""
     program = _program(plan)
-    return exchanges_of_step(replace(program, workload=repeated(program.workload, ONCE)))
+    return exchanges_of_step(replace(program, workload=with_repeats(program.workload, SINGLE_PASS)))
 
 
 def says_all(plan: Plan) -> bool:

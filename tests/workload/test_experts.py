@@ -18,7 +18,7 @@ from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
 from hypar_opt.models import load, read_network
 from hypar_opt.plan.settings import with_settings
-from hypar_opt.workload.kept import remarks_on
+from hypar_opt.workload.omitted import remarks_on
 from hypar_opt.workload.operators.experts import Router
 from hypar_opt.workload.operators.maps import ExpertMap, LogitMap, Routing
 from tests.strategies.mixtures import smallest

@@ -21,7 +21,7 @@ from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, WHOLE
 from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators import OPERATORS
-from hypar_opt.workload.operators.axes import ADDENDS, DATA_CHOICE, OUTPUT, REPLICAS, Contraction
+from hypar_opt.workload.operators.axes import ADDENDS, DATA_CHOICE, OUTPUT, REPLICATED, Contraction
 from hypar_opt.workload.parallelism import CHOICES, EVERY_CHOICE, PAPERS_CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.commands import command
@@ -121,7 +121,7 @@ def test_a_kind_halves_axes_that_it_has_data_first(kind: str) -> None:
     assert operator.choices["data"] == DATA_CHOICE
     assert list(operator.choices) == [word for word in EVERY_CHOICE if word in operator.choices]
     assert {*PAPERS_CHOICES} <= {*operator.choices}
-    halved = [own.axis for own in operator.choices.values() if own not in (REPLICAS, ADDENDS)]
+    halved = [own.axis for own in operator.choices.values() if own not in (REPLICATED, ADDENDS)]
     assert set(halved) <= axes
     assert len(set(halved)) == len(halved)  # or --even would count an axis's parts wrong
     assert operator.trick in set(operator.choices)

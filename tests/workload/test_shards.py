@@ -101,7 +101,7 @@ def test_the_collectives_of_a_stage_are_those_of_a_walk_through_a_step(
     users = [1, 2, 5]
     walks = [walked(word, micro_batches, own) for own in users]
     taken = [
-        sum(one.halves * split.times(one, count) for one in ZERO_STAGES[word]) for count in users
+        sum(one.rounds * split.times(one, count) for one in ZERO_STAGES[word]) for count in users
     ]
     assert taken == [len(halves) for halves in walks]
     assert split.moved(users, 0).tolist() == [

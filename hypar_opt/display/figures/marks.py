@@ -19,7 +19,7 @@ from hypar_opt.display.glyphs import (
     WHOLE_SYMBOL,
     Symbol,
 )
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 CELL = 22
 """Pixels between two layers, and between two levels."""
@@ -69,7 +69,7 @@ def marks(
     words
         The choice of each symbol, as the rows have it, and the legend, but parts of H1.
     """
-    named = [word for word in words.values() if word not in SIDES]
+    named = [word for word in words.values() if word not in PART_WORDS]
     entries = legend(named, values=named, symbolSize=110)
     shapes = [shape_of(symbol)[0] for symbol in words]
     colours = [symbol.colour for symbol in words]

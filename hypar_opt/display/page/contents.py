@@ -261,7 +261,7 @@ def _proof_note(plan: Plan, proof: Certificate) -> str:
     count = len(proof.tables)
     of_tables = "one per level" if proof.spans is None else "of stages and what they consist of"
     tables = "one table" if count == 1 else f"{count} tables, {of_tables}"
-    within = SCOPES[proof.scope] + proof.among(plan)
+    within = SCOPES[proof.scope] + proof.qualification(plan)
     if proof.bound is not None:
         bound = format_page_cost(float(proof.bound), plan.cost.unit)
         return f"potentials of {tables}, prove that no plan costs less than {bound} {within}"

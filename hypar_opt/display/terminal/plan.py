@@ -30,7 +30,7 @@ from hypar_opt.search.shares import LEAST
 from hypar_opt.studies.advice import as_executed, refused_baselines
 from hypar_opt.studies.memory import memory
 from hypar_opt.units import format_cost, format_percent, format_ratio, format_si
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -161,7 +161,7 @@ def _shares(plan: Plan) -> str:
     has = (f"{share / SHARES:.2%} on {group.count:,} {group.name}" for share, group in shares)
     of_groups = ", ".join(has)
     sentence = f"A layer that H1 splits has {of_groups}"
-    if all(word in SIDES for word in plan.parallelism[0]):
+    if all(word in PART_WORDS for word in plan.parallelism[0]):
         sentence = f"H1 splits no layer; its shares would be {of_groups}"
     of_all = [row[LEAST] for row in plan.solver.statistics if LEAST in row]
     if of_all and plan.cost.total:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.order import exchanges_of_step
-from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.recomputation import with_repeats
 from hypar_opt.workload.repeats import CONVERTED
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def in_jax(program: Program) -> tuple[Program, Sequence[str]]:
         follow = positions == [*range(positions[0], positions[-1] + 1)]
         if node not in moving:
             saved.add(node)
-        elif not follow or nodes & moving or any(n in repeats.again for n in nodes):
+        elif not follow or nodes & moving or any(n in repeats.recomputed for n in nodes):
             saved.add(node)
             names.append(workload.nodes[workload.tensor_writers[node]].name)
     phrases = []
@@ -42,11 +42,11 @@ def in_jax(program: Program) -> tuple[Program, Sequence[str]]:
         phrases.append(f"{', '.join(names)}: its output is gathered once, and kept as it is read")
     if repeats.reduced > 1:
         phrases.append("gradients are reduced in the elements of the weights")
-    again = FrozenDict({n: first for n, first in repeats.again.items() if n not in saved})
-    own_repeats = replace(repeats, again=again, reduced=1)
+    again = FrozenDict({n: first for n, first in repeats.recomputed.items() if n not in saved})
+    own_repeats = replace(repeats, recomputed=again, reduced=1)
     if own_repeats == repeats:
         return program, ()
-    return replace(program, workload=repeated(workload, own_repeats)), phrases
+    return replace(program, workload=with_repeats(workload, own_repeats)), phrases
 
 
 @lru_cache(maxsize=16)
@@ -54,6 +54,6 @@ def readers_of(workload: Workload) -> Mapping[int, Sequence[int]]:
     """Return the positions of the layers that read each tensor that is converted again."""
     readers: dict[int, list[int]] = {}
     for edge in workload.boundaries:
-        if workload.repeats.again.get(edge.source) == CONVERTED:
+        if workload.repeats.recomputed.get(edge.source) == CONVERTED:
             readers.setdefault(edge.source, []).append(edge.target - workload.shared)
     return {node: sorted({*positions}) for node, positions in readers.items()}

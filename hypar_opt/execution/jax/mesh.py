@@ -17,7 +17,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.degrees import CONTEXT, DATA, EXPERT, IMAGES, REPLICATED, TENSOR, kind_of
 from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.recomputation import with_repeats
 from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def on_axes(program: Program, axes: Axes) -> Program:
     }
     return replace(
         program,
-        workload=repeated(program.workload, replace(repeats, sharded=FrozenDict(sharded))),
+        workload=with_repeats(program.workload, replace(repeats, sharded=FrozenDict(sharded))),
         rows=[program.rows[axis.levels[0]] for axis in axes],
         hierarchy=Hierarchy(tuple(program.hierarchy.parts(axis.levels) for axis in axes)),
     )

@@ -22,7 +22,7 @@ from hypar_opt.execution.jax.weights import (
 )
 from hypar_opt.version import __version__
 from hypar_opt.workload.parallelism import SHARDED
-from hypar_opt.workload.repeats import ONCE
+from hypar_opt.workload.repeats import SINGLE_PASS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,9 +82,9 @@ def module_text(
         "DTYPE = ...": f"DTYPE = {_TYPES.get(element_bytes, _SINGLE)[1]}",
     }
     repeats = sharded.program.workload.repeats
-    if not alone and repeats != ONCE:
+    if not alone and repeats != SINGLE_PASS:
         gathers = any(weights.over("weights") for weights in weights_of(sharded).values())
-        all_of = any(first is not None for first in repeats.again.values())
+        all_of = any(first is not None for first in repeats.recomputed.values())
         by_op = bool(repeats.by_op)
         if gathers or all_of or by_op:
             # What follows the operations calls one of them.

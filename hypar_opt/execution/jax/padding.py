@@ -10,7 +10,7 @@ import numpy as np
 from hypar_opt.execution.batches import check_images
 from hypar_opt.execution.index_labels import contiguous_labels, levels_by
 from hypar_opt.sharding.layouts import BATCH
-from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.recomputation import with_repeats
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -78,5 +78,5 @@ def padded(network: Network, program: Program) -> PaddedBatch | None:
     for one, count in enumerate(counts):
         images[one, :count] = np.flatnonzero(part == one)
     expanded = workload_of(network, images.size, workload.choices, shared_tensors=workload.replicas)
-    even = replace(program, workload=repeated(expanded, workload.repeats))
+    even = replace(program, workload=with_repeats(expanded, workload.repeats))
     return PaddedBatch(program, even, images.reshape(-1))

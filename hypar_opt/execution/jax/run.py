@@ -327,7 +327,7 @@ class _Needed:
             trained[shared] |= trained[writer]
         # Whether each node has weights, or reads anything that depends on weights.
         self._trained = trained
-        again = workload.repeats.again
+        again = workload.repeats.recomputed
         self._together = {node for node, first in again.items() if first is not None}
         self._again = needed_again(workload, again, fused=_WRITTEN, trained=tuple(trained))
         block_of = {node: block[0] for block in workload.repeats.blocks for node in block}

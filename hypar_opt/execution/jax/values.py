@@ -68,7 +68,7 @@ class Values:
         if self.alone:
             return None
         layer = position + self.shared
-        first = self.repeats.again.get(layer)
+        first = self.repeats.recomputed.get(layer)
         if first is not None:
             return "block", first
         for block in self.repeats.blocks:
@@ -282,7 +282,7 @@ class Values:
             more += f", rotary={layer.rotary.of_head(sizes.get('m', sizes['e']))}"
         more += f", scale={layer.scale!r}" if layer.scale else ""
         more += "".join(f", sinks={sink}" for sink in sinks)
-        again = position + self.shared in self.repeats.again
+        again = position + self.shared in self.repeats.recomputed
         if again and not (self.alone or self.runs_again(position)):
             return f"jax.checkpoint(lambda *x: {function}(*x, {more}))({inputs})"
         return f"{function}({inputs}, {more})"

@@ -19,10 +19,10 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.batches import sizes_remedy
 from hypar_opt.execution.torch.rules import has_hook, has_module, otherwise, without_rule
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.sharding.conversions import exchanges, scattered
+from hypar_opt.sharding.conversions import exchanges, scatter_layout
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN, WHOLE, is_split
 from hypar_opt.workload.operators.axes import BATCH as BATCH_AXIS
-from hypar_opt.workload.operators.axes import DATA_CHOICE, REPLICAS, TOKENS, Choice, made, need
+from hypar_opt.workload.operators.axes import DATA_CHOICE, REPLICATED, TOKENS, Choice, made, need
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -186,7 +186,7 @@ class Flow:
             fits = self.program.workload.batch % (parts * dimension.size) == 0
             if change:
                 parts *= dimension.size if fits else 1
-            changed.append((DATA_CHOICE if fits else REPLICAS) if change else choice)
+            changed.append((DATA_CHOICE if fits else REPLICATED) if change else choice)
         return tuple(changed)
 
     @property
@@ -245,7 +245,7 @@ class Flow:
         if boundary is None and not self._converts(position):
             # The reader's hook converts the rest.
             wanted = tuple(
-                scattered(to) if layout == PARTIAL else layout
+                scatter_layout(to) if layout == PARTIAL else layout
                 for layout, to in zip(writes, wanted, strict=True)
             )
         wanted = tuple(CHANNEL if layout == SHUFFLED else layout for layout in wanted)

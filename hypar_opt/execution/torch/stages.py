@@ -20,7 +20,7 @@ from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.plan import columns_of
 from hypar_opt.plan.stored_layouts import rows_with_stored, tensor_columns
 from hypar_opt.sharding.program import Program
-from hypar_opt.workload.parallelism import on_all_sides
+from hypar_opt.workload.parallelism import choices_below_h1
 from hypar_opt.workload.patterns import words_by_layer
 from hypar_opt.workload.stages import cuts_between_blocks
 
@@ -117,7 +117,7 @@ class Pipeline:
 def program_inside(plan: Plan) -> Program:
     """Return the program of all stages of a plan, each on the accelerators of one."""
     network, levels = plan.network.description, plan.levels - 1
-    choices = on_all_sides(plan.choices)
+    choices = choices_below_h1(plan.choices)
     problem = plan.problem.model_copy(update={"choices": choices})
     workload = micro_batch_of(problem, network, shared_tensors=True)
     stored = {name: layouts[1:] for name, layouts in (plan.layouts or {}).items()}

@@ -14,7 +14,7 @@ from hypar_opt.execution.memory import step_bytes
 from hypar_opt.execution.ties import Axis
 from hypar_opt.execution.virtual.arithmetic import KINDS
 from hypar_opt.execution.work import step_work
-from hypar_opt.sharding.conversions import StepKind, moved_but
+from hypar_opt.sharding.conversions import StepKind, elements_not_local
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.order import exchanges_of_step
@@ -23,7 +23,7 @@ from hypar_opt.workload.activations import ACTIVATIONS
 from hypar_opt.workload.operands import operands_of
 from hypar_opt.workload.operators.experts import Router
 from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -109,7 +109,7 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
         for step in program.input_steps(boundary):
             layouts = {*step.sources, *step.targets}
             between = not layouts <= {CHANNEL, SHUFFLED} and not any(
-                layout in SIDES for layout in layouts
+                layout in PART_WORDS for layout in layouts
             )
             if step.kind is StepKind.ALL_TO_ALL and between:
                 _check_exchange(division, edge, step, modelled, scaled=scaled)
@@ -191,7 +191,9 @@ def _check_exchange(
     counts = [_counts(division.hierarchy, step, n, labels) for n in range(len(step.levels) + 1)]
     local = [int(reduce(np.multiply, by_axis.values()).sum()) for by_axis in counts]
     for n, level in enumerate(step.levels):
-        moved = step.copies * moved_but(edge.extent, local[0], local[0] - local[n] + local[n + 1])
+        moved = step.copies * elements_not_local(
+            edge.extent, local[0], local[0] - local[n] + local[n + 1]
+        )
         if moved != modelled.get(level, 0):
             layer = division.network.layers[writer].name
             words = {BATCH: "images", **{axis: f"{axis}s" for axis in (TOKEN, ROW, COLUMN, EXPERT)}}

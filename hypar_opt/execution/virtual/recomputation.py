@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Recomputation:
-    """The layers that run forward again, as `Repeats.again` and `Repeats.by_op` have them.
+    """The layers that run forward again, as `Repeats.recomputed` and `Repeats.by_op` have them.
 
     Layers that run again together do so when the backward pass comes to the last of them, from the
     tensors that they read of other layers; by operator, from what their products leave, too.
@@ -21,7 +21,7 @@ class Recomputation:
 
     def __init__(self, division: Division) -> None:
         workload, self._shared = division.program.workload, division.shared
-        self._again = workload.repeats.again
+        self._again = workload.repeats.recomputed
         self._into_shared = {
             source: workload.boundaries[boundary].target
             for source, boundary in workload.boundary_into_shared.items()

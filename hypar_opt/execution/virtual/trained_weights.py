@@ -10,7 +10,7 @@ import numpy as np
 from hypar_opt.execution.virtual.fabric import Blocks, Fabric, Source
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.workload.parallelism import SHARDED
-from hypar_opt.workload.repeats import IN_HALVES
+from hypar_opt.workload.repeats import SCATTERED_EACH_MICRO_BATCH
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.division import Division
@@ -88,7 +88,7 @@ class TrainedWeights:
 
     def add(self, node: int, gradients: Blocks) -> None:
         """Add a micro-batch's gradients: reduced right away where they are sharded."""
-        if steps := self._over(node, *IN_HALVES):
+        if steps := self._over(node, *SCATTERED_EACH_MICRO_BATCH):
             gradients = self._scattered(node, gradients, steps)
         if node in self._gradients:
             pairs = zip(self._gradients[node], gradients, strict=True)

@@ -4,7 +4,8 @@ Between blocks a network is cut into units. A stage of some units is charged no 
 by themselves: their tables have its nodes and edges, but nothing of messages, and no latency that
 gradients of others may share. Its messages add what they take where no accelerators store the same.
 Nor is it charged less than the least of its own table, which has its messages. All tables are of
-any way to train. Of stages that take at least so long the cuts of the least charge bound all plans.
+any training mode. Of stages that take at least so long the cuts of the least charge bound all
+plans.
 
 Source: docs/stages.md.
 """
@@ -30,7 +31,7 @@ from hypar_opt.proofs.check.stages import (
     described,
     seconds_of_sum,
 )
-from hypar_opt.proofs.check.tables import table_of_ways
+from hypar_opt.proofs.check.tables import table_over_modes
 from hypar_opt.proofs.check.training import stated_words
 from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
 
@@ -261,7 +262,7 @@ class CutProblem:
         layers = range(self.units[span.first].start, self.units[span.end - 1].stop)
         # By themselves they are of any stage: all parts of the array are alike.
         plan = PlanStage(self.plan, span.stage or min(span.first, 1), (layers,)).plan
-        table = table_of_ways(plan, is_part=span.stage is None)
+        table = table_over_modes(plan, is_part=span.stage is None)
         assert table is not None
         return table
 
@@ -301,7 +302,7 @@ class CutProblem:
                             )
                             for partial in partials
                         )
-            starts = {end: _undominated(partials) for end, partials in reached.items()}
+            starts = {end: _pareto_frontier(partials) for end, partials in reached.items()}
         cuts = []
         for (end, holders), partials in starts.items():
             if end == len(self.units):
@@ -365,7 +366,7 @@ class CutProblem:
         return _PASSES * self.micro_batches * once
 
 
-def _undominated(partials: Sequence[_Partial]) -> list[_Partial]:
+def _pareto_frontier(partials: Sequence[_Partial]) -> list[_Partial]:
     """Return those than which no other is as short, both in its longest stage and in all."""
     frontier: list[_Partial] = []
     for partial in sorted(partials):

@@ -27,7 +27,7 @@ from hypar_opt.proofs.check.nodes import indices_by_share
 from hypar_opt.proofs.check.operations import PlanStep, padded
 from hypar_opt.proofs.check.training import Pass
 from hypar_opt.workload.operators.axes import PARTIAL, WHOLE
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -275,7 +275,7 @@ class PartsOfH1:
         self._shares = plan.part_shares
         self.accelerators = plan.array.description.groups_of_parts
         self.count = len(self._shares)
-        self._waits = waits and self.count > 2
+        self._is_synchronous = waits and self.count > 2
         # A charge is a quarter of an element, or several where that is a whole number of bytes.
         self._scale = Fraction(plan.element_bytes, 4).numerator
         self._received = cache(self._receive)
@@ -286,13 +286,13 @@ class PartsOfH1:
 
     def has(self, layout: str, part: int) -> Fraction:
         """Return what a part has of a tensor, as if all had as much: n times its share."""
-        if layout in SIDES:
-            return Fraction(self.count * (SIDES[layout] == part))
+        if layout in PART_WORDS:
+            return Fraction(self.count * (PART_WORDS[layout] == part))
         share = Fraction(self.count * self._shares[part], sum(self._shares))
         return Fraction(1) if layout == WHOLE else share
 
     def received(self, op: Transfer) -> Sequence[int]:
-        """Return what each part receives, as if all parts had as much."""
+        """Return what each part receives, scaled to equal parts."""
         return self._received(op._replace(joins=None, share=None))
 
     def _receive(self, op: Transfer) -> Sequence[int]:
@@ -306,7 +306,7 @@ class PartsOfH1:
             return [_half_up(quarters * share) for share in shares]
         if op.level or op.times.all_reduces or op.phase is Pass.GRADIENT:
             return [amount] * self.count
-        if op.times.gathers and not self._waits:
+        if op.times.gathers and not self._is_synchronous:
             tensor = Fraction(amount, self.count - 1)
             return [_half_up(tensor * (self.count - self.has(PARTIAL, part))) for part in parts]
         return [_half_up(amount * self.has(PARTIAL, part)) for part in parts]
@@ -319,9 +319,13 @@ class PartsOfH1:
             for layout in (written, read)
         )
         if read == WHOLE:
-            return 1 - had[part] if forward and not self._waits else (self.count - 1) * had[part]
+            return (
+                1 - had[part]
+                if forward and not self._is_synchronous
+                else (self.count - 1) * had[part]
+            )
         sent, wanted = (had, has) if forward else (has, had)
-        if not self._waits:
+        if not self._is_synchronous:
             return wanted[part] * (1 - sent[part])
         # In round r each part sends to the r-th after it.
         longest = (
@@ -568,7 +572,7 @@ class Time(ArrayFold):
             return sum(self._seconds_of(self.array.accelerator, node, self.step.work(node, state)))
         layout, by_part = self.step.layout_at_h1(node, state), []
         for part, accelerator in enumerate(self._parts.accelerators):
-            alone = int(self._parts.has(layout, part)) if layout in SIDES else 1
+            alone = int(self._parts.has(layout, part)) if layout in PART_WORDS else 1
             at_h1 = partial(self._parts.indices, part)
             work = self.step.work(node, state, at_h1).scaled(alone)
             by_part.append(self._seconds_of(accelerator, node, work))

@@ -70,7 +70,7 @@ def bytes_held(
     recompute: str = "none",
     shard: str = "none",
 ) -> int:
-    """Return the bytes of all accelerators together that tensors take, in a way to train."""
+    """Return the bytes of all accelerators together that tensors take, in a training mode."""
     words = levels_of_word(shard, len(sizes))
     saved = (hold for hold in holds if recompute not in hold.dropped)
     return sum(hold.bytes * hold.copies(state, sizes, words) for hold in saved)
@@ -108,7 +108,7 @@ class NodeMemory:
         return total - self._of_input - self._moment
 
     def of(self, node: int, state: State, recompute: str, shard: str) -> int:
-        """Return what a node holds in a state, in a way to train."""
+        """Return what a node holds in a state, in a training mode."""
         return bytes_held(self._holds[node], state, self.plan.hierarchy.sizes, recompute, shard)
 
     @property

@@ -19,7 +19,7 @@ from hypar_opt.workload.operators.axes import (
     ADDENDS,
     BY_BATCH,
     BY_CHANNEL,
-    LAST_RESORT,
+    FALLBACK_REPLICATED,
     PARTIAL,
     WHOLE,
     in_one_part,
@@ -28,7 +28,7 @@ from hypar_opt.workload.operators.axes import (
 )
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
@@ -526,7 +526,7 @@ def _splits(
     may_be_whole = any(choice and choice.word == "whole" for choice in offered.values())
     lacking = (word for word in ("output", "whole") if word in offered and not offered[word])
     if not may_be_whole and (word := next(lacking, None)):
-        offered[word] = LAST_RESORT
+        offered[word] = FALLBACK_REPLICATED
     for choice in offered.values():
         if choice is None:
             yield None
@@ -599,7 +599,7 @@ def _weights(owner: PlanNode) -> PlanNode:
         None
         if split is None or split.keeps_weights
         else split._replace(inputs=(split.output,))
-        if split.output in SIDES
+        if split.output in PART_WORDS
         else Split(split.size, (BY_CHANNEL,), BY_CHANNEL)
         for split in further
     )
@@ -612,7 +612,7 @@ def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     sizes = _sizes(maps.pooled, plan)
     layouts = {"data": BY_BATCH, "model": BY_CHANNEL, "output": WHOLE, "tokens": "token"}
     layouts |= {"rows": "row", "columns": "column", "experts": "expert"}
-    layouts |= {word: word for word in plan.choices if word in SIDES}
+    layouts |= {word: word for word in plan.choices if word in PART_WORDS}
     # A tensor that may be whole is that as one choice.
     layouts |= {"whole": "" if "output" in plan.choices else WHOLE}
     layouts |= {ADDENDS.word: "", "queries": ""}

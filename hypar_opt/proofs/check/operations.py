@@ -39,7 +39,7 @@ from hypar_opt.workload.operators.axes import (
     PARTIAL,
     WHOLE,
 )
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -657,7 +657,7 @@ class PlanStep:
         Sums are scattered into what is read, or by batch, where that is whole.
         """
         if had == PARTIAL:
-            unsplit = wanted == WHOLE or wanted in SIDES
+            unsplit = wanted == WHOLE or wanted in PART_WORDS
             had = BY_BATCH if unsplit else wanted.replace(PARTIAL, "none")
         if had == WHOLE:
             had = wanted
@@ -815,7 +815,7 @@ def shares_of_latency(
         copying, state = graph.nodes[node].copied[0], chosen[node]
         reduced = {level for level, choice in enumerate(state) if choice in copying}
         top = graph.nodes[node].choices.get(state[0]) if state else None
-        side = top.output if top and top.output in SIDES else None
+        side = top.output if top and top.output in PART_WORDS else None
         for name, levels in sharing[node].items():
             together[number, name, (frozenset(reduced.intersection(levels)), side)].append(node)
     shares: list[dict[str, Share]] = [{} for _ in graph.nodes]

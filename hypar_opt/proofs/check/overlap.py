@@ -136,7 +136,7 @@ class PricedStep(PlanStep):
     ) -> None:
         assert plan.array is not None
         array = plan.array.description
-        self._waits = not (array.ring or array.hidden)
+        self._is_synchronous = not (array.ring or array.hidden)
         super().__init__(plan, graph, pads=pads)
         self.micro_batches = plan.training.micro_batches or 1
         backward = prices_of_nodes(plan, graph, stated.layers)
@@ -151,7 +151,7 @@ class PricedStep(PlanStep):
         self.left_of_update = (PRICE - max(backward)) * self.micro_batches
         if self._prefetches:
             self.left_of_update = PRICE * self.micro_batches  # it waits for all of the queue
-            forward = stated.forward if self._waits else 0
+            forward = stated.forward if self._is_synchronous else 0
             self._prefetch(forward, forward * (self.micro_batches if "weights" in words else 1))
 
     def kind_of_node(self, n: int) -> object:
@@ -190,7 +190,7 @@ class PricedStep(PlanStep):
 
     def _waited_for(self, n: int, op: Transfer) -> Iterator[Transfer]:
         """Yield an exchange of the program; none where it may run beside a computation."""
-        if self._waits:
+        if self._is_synchronous:
             yield op._replace(weight=self.left(op.phase, n))
 
     def _released_into_queue(self, n: int, op: Transfer, *, with_unit: bool) -> Transfer:

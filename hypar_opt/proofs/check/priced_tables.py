@@ -1,4 +1,4 @@
-"""Tables of a plan's problem, in any way to train, with what nodes hold at a price a byte."""
+"""Tables of a plan's problem, in any training mode, with what nodes hold at a price a byte."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 _MOST_STATES = 2**9
-"""The most states of a node that are charged in all ways to train: more take minutes."""
+"""The most states of a node that are charged in all training modes: more take minutes."""
 
 
 class PricedTables:
     """Tables of plans in as many micro-batches as a plan, with bytes at a price.
 
-    Of all ways to train each node, and no block as a whole, is in its cheapest one: what it
+    Of all training modes each node, and no block as a whole, is in its cheapest one: what it
     computes again and what of its weights is sharded, from which level down; an exchange is never
     repeated. So no plan that fits is charged less than a table's least, less the price of all bytes
     that there are.
@@ -38,7 +38,7 @@ class PricedTables:
     Parameters
     ----------
     uniform
-        Whether the tables are of plans that train as the plan does, and in no other way.
+        Whether the tables are of plans that train as the plan does, and in no other mode.
     """
 
     def __init__(self, plan: Plan, *, uniform: bool) -> None:
@@ -51,15 +51,17 @@ class PricedTables:
         self.capacity = memory.capacity
         self._edges = StateEdges(problem)
         if uniform:
-            ways = [{way: problem} for way in words_of_nodes(plan, problem.graph)]
+            modes = [{mode: problem} for mode in words_of_nodes(plan, problem.graph)]
         else:
             again = [word for word in RECOMPUTED if word != "selective" or memory.writes_scores]
-            trained = {way: _trained(plan, *way) for way in product(again, _words(plan.levels))}
-            unsharded = {way: problem for way, problem in trained.items() if way[1] == SHARDED[0]}
-            ways = [trained if node.stored else unsharded for node in problem.graph.nodes]
-        self._ways = [
-            [_undominated(ways_of_node, memory, n, state) for state in problem.states]
-            for n, ways_of_node in enumerate(ways)
+            trained = {mode: _trained(plan, *mode) for mode in product(again, _words(plan.levels))}
+            unsharded = {
+                mode: problem for mode, problem in trained.items() if mode[1] == SHARDED[0]
+            }
+            modes = [trained if node.stored else unsharded for node in problem.graph.nodes]
+        self._modes = [
+            [_pareto_frontier(modes_of_node, memory, n, state) for state in problem.states]
+            for n, modes_of_node in enumerate(modes)
         ]
 
     def in_units(self, charges: Fraction) -> Fraction:
@@ -69,23 +71,26 @@ class PricedTables:
     def at(self, price: Fraction) -> ReferenceTable:
         """Return the table with bytes of all accelerators at a price, in its integers."""
         node = [
-            [min(_priced(way, price) for way in of_state) for of_state in row] for row in self._ways
+            [min(_priced(mode, price) for mode in of_state) for of_state in row]
+            for row in self._modes
         ]
         return self._edges.table(np.array(node, object))
 
     def bytes_of(self, assignment: Sequence[int], price: Fraction) -> int:
-        """Return what the nodes of an assignment hold in the ways that are cheapest at a price."""
-        chosen = (row[state] for row, state in zip(self._ways, assignment, strict=True))
-        return sum(min((_priced(way, price), way[1]) for way in of_state)[1] for of_state in chosen)
+        """Return what the nodes of an assignment hold in the modes that are cheapest at a price."""
+        chosen = (row[state] for row, state in zip(self._modes, assignment, strict=True))
+        return sum(
+            min((_priced(mode, price), mode[1]) for mode in of_state)[1] for of_state in chosen
+        )
 
 
 def priced_tables(plan: Plan, *, uniform: bool) -> PricedTables | None:
     """Return the tables of a plan within the memory of a device; None of any other.
 
-    Of plans that train alike, or in any way.
+    Of plans that train alike, or in any mode.
 
     Nor of unequal groups of accelerators, of images that are split, or where levels are apart; nor
-    in any way of a graph whose nodes have more states than are charged in all ways.
+    in any mode of a graph whose nodes have more states than are charged in all modes.
 
     Raises
     ------
@@ -103,11 +108,11 @@ def priced_tables(plan: Plan, *, uniform: bool) -> PricedTables | None:
 
 
 Charged = tuple[int, int]
-"""What a node is charged in a way to train, and what it holds."""
+"""What a node is charged in a training mode, and what it holds."""
 
 
-def _priced(way: Charged, price: Fraction) -> int:
-    charge, size = way
+def _priced(mode: Charged, price: Fraction) -> int:
+    charge, size = mode
     return charge + size * price.numerator // price.denominator
 
 
@@ -125,16 +130,16 @@ def _words(levels: int) -> list[str]:
     return [SHARDED[0], *(Shards(0, *pair).word(levels) for pair in begins)]
 
 
-def _undominated(
-    ways: Mapping[tuple[str, str], PlanProblem], memory: NodeMemory, node: int, state: State
+def _pareto_frontier(
+    modes: Mapping[tuple[str, str], PlanProblem], memory: NodeMemory, node: int, state: State
 ) -> list[Charged]:
-    """Return what a node is charged and holds in ways of which no other is as good in both."""
+    """Return what a node is charged and holds in the modes of which no other is as good in both."""
     charged = {
         (problem.charges.node(node, state), memory.of(node, state, *words))
-        for words, problem in ways.items()
+        for words, problem in modes.items()
     }
     frontier: list[Charged] = []
-    for way in sorted(charged):
-        if not frontier or way[1] < frontier[-1][1]:
-            frontier.append(way)
+    for mode in sorted(charged):
+        if not frontier or mode[1] < frontier[-1][1]:
+            frontier.append(mode)
     return frontier

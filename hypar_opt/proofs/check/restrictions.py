@@ -12,7 +12,7 @@ from hypar_opt.errors import CheckFailedError
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.proofs.check.memory import bytes_held, held_by_layers
 from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, Split, State, indices_by_share
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -55,7 +55,7 @@ class Restrictions:
         fewer = any(None in node.splits for node in self._nodes)
         limited = constraints.even or constraints.runnable or self._memory is not None
         last = any(split.last_resort for node in self._nodes for split in node.choices.values())
-        sided = any(word in SIDES for word in self._plan.choices)
+        sided = any(word in PART_WORDS for word in self._plan.choices)
         return bool(constraints.fix or self.of_images) or limited or fewer or last or sided
 
     @property
@@ -68,7 +68,7 @@ class Restrictions:
         *above, choice = state
         if choice not in self._nodes[position].choices:
             return False
-        if above and self._plan.choices[choice] in SIDES:
+        if above and self._plan.choices[choice] in PART_WORDS:
             return False  # groups are parts of H1
         if self._pins.get((len(above), position), choice) != choice:
             return False
@@ -82,7 +82,7 @@ class Restrictions:
         is_weights = position < self._shared and self._nodes[position].stored > 0
         return is_weights or self._divides(position, state, choice)
 
-    def goes_on(self, states: Sequence[State], position: int, choice: int) -> bool:
+    def stays_contiguous(self, states: Sequence[State], position: int, choice: int) -> bool:
         """Return whether a node's parts of images stay contiguous, if it goes on with a choice.
 
         Parameters
@@ -138,7 +138,7 @@ class Restrictions:
                 for first, parts in reachable
                 for n, split in splits.items()
                 if pin in (None, n)
-                and not (level and self._plan.choices[n] in SIDES)
+                and not (level and self._plan.choices[n] in PART_WORDS)
                 and self._fits(split, parts[n] * size, splits_h1=n == (first if level else n))
             }
         return min((parts[whole] for _, parts in reachable), default=1)

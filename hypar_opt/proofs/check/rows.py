@@ -15,7 +15,7 @@ from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State, nodes_of
 from hypar_opt.proofs.check.overlap import PricedTime, StatedPrices
 from hypar_opt.proofs.check.own_cost import OwnCost
 from hypar_opt.proofs.check.restrictions import Restrictions
-from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
+from hypar_opt.workload.parallelism import PAPERS_CHOICES, PART_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ class PlanProblem:
             return PricedTime(self.plan, self.graph, self.prices)
         if self.is_part:
             return TimeOfPart(self.plan, self.graph)
-        unequal = self.plan.groups and self.plan.is_shared_out
+        unequal = self.plan.groups and self.plan.has_unequal_parts
         built_in: dict[str, Callable[[Plan, PlanGraph], Charges]] = {
             "bytes": BytesOfGroups if unequal else Bytes,
             "time": Time,
@@ -73,7 +73,7 @@ class PlanProblem:
     def states(self) -> list[State]:
         """The states of a layer over all levels; none is in one part of a level below H1."""
         candidates = states(self.plan.levels, len(self.plan.choices))
-        sides = {n for n, choice in enumerate(self.plan.choices) if choice in SIDES}
+        sides = {n for n, choice in enumerate(self.plan.choices) if choice in PART_WORDS}
         return [state for state in candidates if sides.isdisjoint(state[1:])]
 
 

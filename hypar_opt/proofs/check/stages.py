@@ -27,7 +27,7 @@ from hypar_opt.proofs.check.nodes import nodes_of
 from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.proofs.check.training import OF_BLOCKS, blocks_of, levels_of_word, stated_words
 from hypar_opt.workload.operators.axes import WHOLE
-from hypar_opt.workload.parallelism import SHARDED, on_all_sides, part_word
+from hypar_opt.workload.parallelism import SHARDED, choices_below_h1, part_word
 from hypar_opt.workload.patterns import STORED
 from hypar_opt.workload.shards import Shards
 from hypar_opt.workload.stages import Message, stage_of
@@ -134,7 +134,7 @@ class PlanStage:
             "layers": tuple(layer.name for layer in network.layers),
             "levels": hierarchy.levels,
             "parts": hierarchy.unless_halves,
-            "choices": on_all_sides(whole.choices),
+            "choices": choices_below_h1(whole.choices),
             "array": ArrayRecord.of(array),
             "placement": array.placement,
             "training": self._training,

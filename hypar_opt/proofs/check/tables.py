@@ -17,7 +17,7 @@ from hypar_opt.errors import RefusedError, argument
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.proofs.check.folds import Bytes
 from hypar_opt.proofs.check.rows import PlanProblem, nodes_states, states
-from hypar_opt.workload.parallelism import on_all_sides
+from hypar_opt.workload.parallelism import choices_below_h1
 from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def tables_of(plan: Plan) -> list[ReferenceTable]:
     return by_order if len(by_order) == 1 else [table]
 
 
-def table_of_ways(plan: Plan, *, is_part: bool = False) -> ReferenceTable | None:
-    """Return the table of plans that train in any way, in as many micro-batches as a plan.
+def table_over_modes(plan: Plan, *, is_part: bool = False) -> ReferenceTable | None:
+    """Return the table of plans of any training mode, in as many micro-batches as a plan.
 
     What is sharded of weights is charged by their node alone, which is in its cheapest way. To
     gather weights more often, or to run a pass again, adds to charges; so none is less than where
@@ -152,10 +152,10 @@ def table_of_ways(plan: Plan, *, is_part: bool = False) -> ReferenceTable | None
     begins = None, *range(plan.levels)
     words = "none", *(Shards(0, first).word(plan.levels) for first in begins)
     trained = (plan.training.model_copy(update={"recompute": "none", "shard": w}) for w in words)
-    ways = [
-        PlanProblem(plan.model_copy(update={"training": way}), is_part=is_part) for way in trained
+    modes = [
+        PlanProblem(plan.model_copy(update={"training": mode}), is_part=is_part) for mode in trained
     ]
-    return None if ways[0].restrictions.of_images else _states_table(ways[0], ways[1:])
+    return None if modes[0].restrictions.of_images else _states_table(modes[0], modes[1:])
 
 
 def table_with_overlap(plan: Plan, prices: StatedPrices) -> ReferenceTable:
@@ -251,7 +251,7 @@ def _level_tables(problem: PlanProblem) -> list[ReferenceTable]:
             [
                 restrictions.least(n, (*prefix, choice))
                 if restrictions.allows(n, (*prefix, choice))
-                and restrictions.goes_on(above, n, choice)
+                and restrictions.stays_contiguous(above, n, choice)
                 else None
                 for (choice,) in columns
             ]
@@ -316,19 +316,19 @@ def _threshold_table(problem: PlanProblem) -> ReferenceTable:
     return _table(problem, node, edges, range(len(edges)), columns, ())
 
 
-def _states_table(problem: PlanProblem, ways: Sequence[PlanProblem] = ()) -> ReferenceTable:
+def _states_table(problem: PlanProblem, modes: Sequence[PlanProblem] = ()) -> ReferenceTable:
     """Return one table with a choice for each state of a node, in the order of `states`.
 
     Parameters
     ----------
-    ways
+    modes
         Other problems, which charge nodes alone otherwise: the least of all counts.
     """
-    edges, charges = StateEdges(problem), [way.charges for way in (problem, *ways)]
+    edges, charges = StateEdges(problem), [mode.charges for mode in (problem, *modes)]
     node = [
         # Those that store no weights shard none.
         [
-            min(way.node(n, state) for way in charges[: None if layer.stored else 1])
+            min(mode.node(n, state) for mode in charges[: None if layer.stored else 1])
             for state in problem.states
         ]
         for n, layer in enumerate(problem.graph.nodes)
@@ -395,7 +395,7 @@ class StateEdges:
 def _check_states(problem: PlanProblem, kinds: int) -> None:
     """Refuse more pairs of states than can be charged, of so many kinds of edges."""
     choices, levels = problem.plan.choices, problem.plan.levels
-    below = len(on_all_sides(choices))
+    below = len(choices_below_h1(choices))
     pairs = (len(choices) * below ** (levels - 1)) ** 2
     if pairs > MAX_PAIRS or kinds * pairs > MAX_ENTRIES:
         counted = f"{below}^{2 * levels}" if below == len(choices) else f"{pairs:,}"

@@ -20,9 +20,9 @@ from hypar_opt.search.free_modes import with_searched
 from hypar_opt.search.joint import joint
 from hypar_opt.search.memory.modes import CountedPlan, TrainingMode
 from hypar_opt.search.memory.relaxation import PlanAtPrice
-from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.result import SearchResult, silent
 from hypar_opt.search.table_solver import TableSolver
+from hypar_opt.search.two_level_neighbourhood import least_compute
 from hypar_opt.solvers.base import Status
 from hypar_opt.solvers.elimination.classes import solve_classes
 
@@ -178,14 +178,16 @@ def fastest_in_one_batch(search: SearchRequest, solve: Search) -> SearchResult:
     # Of a bound any plan that attains it will do.
     if search.instance.bounded is not None and (plan := _exchanges_nothing(search)):
         return plan
-    quiet = replace(search, progress=silent)  # what is counted is the modes
+    without_progress = replace(search, progress=silent)  # what is counted is the modes
     if search.deadline.left() is not None:
         # Mostly found in less time than what it would fall back on, in case a limit came first.
         try:
-            return solve(replace(quiet, deadline=search.deadline.part(1 / 2), falls_back=False))
+            return solve(
+                replace(without_progress, deadline=search.deadline.part(1 / 2), uses_fallback=False)
+            )
         except NoAnswerError:
             pass
-    return solve(quiet)
+    return solve(without_progress)
 
 
 def _exchanges_nothing(search: SearchRequest) -> SearchResult | None:

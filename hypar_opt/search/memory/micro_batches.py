@@ -15,7 +15,7 @@ from hypar_opt.search.memory.modes import (
 from hypar_opt.search.memory.relaxation import (
     LayerModes,
 )
-from hypar_opt.search.pairs_of_levels import least_compute
+from hypar_opt.search.two_level_neighbourhood import least_compute
 from hypar_opt.step.uneven import divides_evenly
 
 if TYPE_CHECKING:

@@ -2,14 +2,14 @@
 
 Mode-free bounds are on the plans of all modes by one table, as all modes may have too many states.
 A node in another mode takes no less than `TimeCost.relaxes_ring_splits` charges it, which is no
-more than its whole weights take (`hypar_opt.costs.reductions.by_stage`). Of the levels over which
-its gradient is reduced those at which nothing but the state is split are above all others, and
-all-reduce together, in stages as rings say. Those at which gradients are split are next, and then
-weights; each of both is reduced in stages of its own, and these are parts of stages of all levels.
-A reduce-scatter in each micro-batch and an all-gather move the bytes of an all-reduce or more,
-weights again for each pass, in as many messages or more; only reduce-scatters share the latencies
-of a bucket. So the least over all places at which levels may be parted, and then over all parts
-below, is a bound. Recomputation, and micro-batches of even parts, take no less, exchange by
+more than its whole weights take (`hypar_opt.costs.reductions.stage_charges`). Of the levels over
+which its gradient is reduced those at which nothing but the state is split are above all others,
+and all-reduce together, in stages as rings say. Those at which gradients are split are next, and
+then weights; each of both is reduced in stages of its own, and these are parts of stages of all
+levels. A reduce-scatter in each micro-batch and an all-gather move the bytes of an all-reduce or
+more, weights again for each pass, in as many messages or more; only reduce-scatters share the
+latencies of a bucket. So the least over all places at which levels may be parted, and then over all
+parts below, is a bound. Recomputation, and micro-batches of even parts, take no less, exchange by
 exchange.
 
 Source: docs/algorithms.md.
@@ -24,14 +24,14 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.alignments import bounding
+from hypar_opt.costs.alignments import bracketing_costs
 from hypar_opt.costs.device_load import DeviceLoad, PartLoad, PricedLoad
-from hypar_opt.costs.kinds import kinds_of_nodes, numbered
+from hypar_opt.costs.kinds import index_by_key, kinds_of_nodes
 from hypar_opt.costs.state_charges import nodes_by_state
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
-from hypar_opt.search.pairs_of_levels import least_compute
+from hypar_opt.search.two_level_neighbourhood import least_compute
 from hypar_opt.simulator.memory import counted_memory, parts_between_groups, reserved_by
 from hypar_opt.solvers.base import MEMORY, Status
 from hypar_opt.solvers.elimination.classes import bound_by_classes, solve_classes
@@ -110,7 +110,7 @@ class TrainingMode:
         instance = search.instance
         if training != instance.problem.training:
             instance = instance.trained(training)
-        return cls(replace(search.quiet, instance=instance, falls_back=False), part)
+        return cls(replace(search.without_progress, instance=instance, uses_fallback=False), part)
 
     @property
     def weight_bytes(self) -> WeightBytes:
@@ -316,7 +316,7 @@ def first_takes_least(modes: Sequence[TrainingMode], per_unit: int) -> bool:
     priced = [(mode.cost_in(per_unit), mode.instance.workload) for mode in modes]
     keys = [kinds_of_nodes(workload).numbers.tolist() for _, workload in priced]
     keys += [cost.symmetries(workload, levels).node_keys for cost, workload in priced]
-    nodes, deadline = numbered(zip(*keys, strict=True)).first, first.search.deadline
+    nodes, deadline = index_by_key(zip(*keys, strict=True)).first, first.search.deadline
     try:
         charges = [nodes_by_state(*mode, nodes, levels, deadline) for mode in priced]
     except NoAnswerError:  # a limit
@@ -332,7 +332,7 @@ def exceeds_state_limit(mode: TrainingMode, found: SearchResult) -> bool:
     if found.stopped_by == MEMORY:
         return True
     try:
-        return bounding(cost, instance.workload, instance.problem.levels) is not None
+        return bracketing_costs(cost, instance.workload, instance.problem.levels) is not None
     except RefusedError:
         return True
 
@@ -357,7 +357,10 @@ def uniform_link_bound(mode: TrainingMode) -> Fraction:
     if time is None or instance.problem.groups:
         return Fraction()
     cost = replace(time, relaxes_ring_splits=True)
-    bounds = bounding(cost, instance.workload, instance.problem.levels) or cost.uniform_link_bounds
+    bounds = (
+        bracketing_costs(cost, instance.workload, instance.problem.levels)
+        or cost.uniform_link_bounds
+    )
     of_states = replace(instance.states(deadline), cost=cost, limits=())
     table = of_states.by_classes(deadline, bounds=bounds)
     return Fraction(bound_by_classes(table, deadline)[0], mode.per_unit)

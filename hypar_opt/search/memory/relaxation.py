@@ -27,7 +27,7 @@ import numpy as np
 
 from hypar_opt.costs.alignments import states_in_classes
 from hypar_opt.costs.device_load import DeviceLoad, PartLoad
-from hypar_opt.costs.node_modes import Amount, NodeModes, by_state, coupled
+from hypar_opt.costs.node_modes import Amount, NodeModes, by_state, with_block_choice
 from hypar_opt.costs.state_classes import ClassTable, KnownCharges
 from hypar_opt.costs.state_table import StateTable
 from hypar_opt.instance.least_loads import every_split
@@ -315,7 +315,7 @@ class LayerModes:
         of_nodes = first.node.max(axis=1)[first.node_kinds]
         of_boundaries = first.partitions[-1].least.max(axis=(1, 2))[first.boundary_kinds]
         penalty = 1 + sum(of_nodes.tolist()) + sum(of_boundaries.tolist())
-        return coupled(tables, self.block_of, penalty)
+        return with_block_choice(tables, self.block_of, penalty)
 
     def charges(self, price: Fraction) -> Fraction:
         """Return the charges for a byte of all accelerators, given what one of one costs."""

@@ -23,7 +23,7 @@ from hypar_opt.search.memory.modes import CountedPlan, TrainingMode, capacity_of
 from hypar_opt.search.memory.search import within_memory
 from hypar_opt.search.result import SearchResult
 from hypar_opt.search.shares import as_stated, share_left_open, step_of
-from hypar_opt.search.simplices import whole_shares
+from hypar_opt.search.simplices import integer_shares
 from hypar_opt.solvers.base import Status
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def search_within_memory(
         if best is not None and asked.deadline.passed():
             break
         with suppress(InfeasibleError, NoAnswerError):
-            search, result = within_memory(_at(asked.quiet, shares), solve, bounds=False)
+            search, result = within_memory(_at(asked.without_progress, shares), solve, bounds=False)
             counted = TrainingMode(search).counted(result)
             if counted.fits and (best is None or counted.amount < best.amount):
                 best = counted
@@ -104,7 +104,7 @@ def _tried(instance: Instance) -> list[Shares]:
     """Return the shares of the fastest plan, and those that fill the groups' memories equally."""
     groups = instance.problem.groups
     memories = [group.count * capacity_of(instance, group) for group in groups]
-    return [_shares(instance), whole_shares(memories, step_of(instance.problem))]
+    return [_shares(instance), integer_shares(memories, step_of(instance.problem))]
 
 
 def _improved(best: CountedPlan) -> CountedPlan:

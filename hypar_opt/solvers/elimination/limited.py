@@ -179,7 +179,7 @@ class _Limited:
         node = self.table.node.astype(object) + at_price(self.load, price)
         priced = replace(self.table, node=node, load=None, capacity=None)
         priced = replace(priced, node=node.astype(exact_dtype(priced.largest)))
-        return priced.penalising(self.table.strict, 1 + priced.largest)
+        return priced.with_big_m(self.table.hard_kinds, 1 + priced.largest)
 
     def by_prices(self, free: _AtPrice) -> None:
         """Raise the bound, by the prices at which two known assignments cost the same.

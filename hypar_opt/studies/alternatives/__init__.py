@@ -22,14 +22,14 @@ from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan, words_of
 from hypar_opt.results import Columns, Results
 from hypar_opt.search.check_result import check_bound
-from hypar_opt.search.k_best import in_order_of_cost
-from hypar_opt.search.level_order import levels_permute, neighbours_alike
-from hypar_opt.search.memory.modes import bytes_held
-from hypar_opt.search.prefix_costs import (
+from hypar_opt.search.cost_to_go import (
     Completion,
     completion_along_chain,
     completion_by_elimination,
 )
+from hypar_opt.search.k_best import in_order_of_cost
+from hypar_opt.search.level_order import levels_permute, neighbours_alike
+from hypar_opt.search.memory.modes import bytes_held
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.solver_settings import SolveArguments, options_of
 from hypar_opt.studies.alternatives.marginals import least_with_choices

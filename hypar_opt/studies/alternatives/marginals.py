@@ -10,7 +10,7 @@ from hypar_opt.costs.state_table import FactoredTable
 from hypar_opt.costs.table import CostTable
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.instance.instance import Instance
-from hypar_opt.search.prefix_costs import chain_table
+from hypar_opt.search.cost_to_go import chain_table
 from hypar_opt.search.reductions import ByThresholds
 from hypar_opt.solvers.elimination.marginals import least_by_choice
 from hypar_opt.solvers.elimination.solve import eliminated

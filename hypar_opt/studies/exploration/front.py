@@ -81,7 +81,7 @@ def front_of(
         _ranks(amount, TIE if name in ("time", "energy") else 0.0)
         for name, amount in amounts.items()
     ]
-    return ExploredFront(amounts, undominated(ranks).reshape(values.shape))
+    return ExploredFront(amounts, pareto_mask(ranks).reshape(values.shape))
 
 
 def _memory(instance: Instance, states: Sequence[NDArray[np.intp]], axes: Sequence[int]) -> Values:
@@ -111,7 +111,7 @@ def _ranks(values: Values, tie: float) -> NDArray[np.intp]:
     return ranks
 
 
-def undominated(amounts: Sequence[NDArray[np.intp]]) -> NDArray[np.bool_]:
+def pareto_mask(amounts: Sequence[NDArray[np.intp]]) -> NDArray[np.bool_]:
     """Return which points no other point dominates: lower in one amount and no higher in any.
 
     Amounts are two or three arrays of ranks, from 0: (points,) each.

@@ -38,7 +38,7 @@ from hypar_opt.studies.validation.rows import (
 )
 from hypar_opt.studies.validation.staged import schedule_of, stages_of_row
 from hypar_opt.workload.operators.attention import HEADS
-from hypar_opt.workload.operators.axes import DATA_CHOICE, EXPERTS, REPLICAS
+from hypar_opt.workload.operators.axes import DATA_CHOICE, EXPERTS, REPLICATED
 from hypar_opt.workload.parallelism import CHOICES, SHARDED
 from hypar_opt.workload.sequence_length import with_tokens
 from hypar_opt.workload.stages import kinds_of_layers, stage_of
@@ -332,9 +332,9 @@ def _plan(
         nodes = [
             node.name
             for node, role in layers
-            if tp > 1 and REPLICAS in node.choices.values() and role.tp == REPLICAS.word
+            if tp > 1 and REPLICATED in node.choices.values() and role.tp == REPLICATED.word
         ]
-        word = DATA_CHOICE.word if sequence_parallel else REPLICAS.word
+        word = DATA_CHOICE.word if sequence_parallel else REPLICATED.word
         pins += _named(nodes, word, range(above[tp], len(sizes)))
         for word in (DATA_CHOICE.word, EXPERTS.word) if of_experts else ():
             experts = [

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import PART_WORDS
 
 Axes = tuple[str, ...]
 
@@ -106,13 +106,13 @@ replicas, whose state may be sharded."""
 CHANNELS = Choice("channel", "c", "channel", "●", "M")
 """A layer that treats each channel alike: its input and output are split by channel."""
 
-REPLICAS = Choice("whole", "", "replica", "□", "W")
+REPLICATED = Choice("whole", "", "replica", "□", "W")
 """Nothing is split: all parts read and write whole tensors."""
 
 ADDENDS = Choice("addends", "", "addend", "∑", "S")
 """Nothing is split: each part reads an addend of every input, and leaves one of the result."""
 
-LAST_RESORT = replace(REPLICAS, last_resort=True)
+FALLBACK_REPLICATED = replace(REPLICATED, last_resort=True)
 """The same of a layer whose work would be repeated, for which bytes charge nothing."""
 
 _GLYPHS_OF_PARTS = "◧◨③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"
@@ -125,10 +125,10 @@ def in_one_part(word: str) -> Choice | None:
     Nothing is split, replicated or reduced. Every kind of layer has it, where a problem does: at
     the level between groups of accelerators, or between stages.
     """
-    if word not in SIDES:
+    if word not in PART_WORDS:
         return None
-    number = str(SIDES[word] + 1)
-    glyph = dict(enumerate(_GLYPHS_OF_PARTS)).get(SIDES[word], number)
+    number = str(PART_WORDS[word] + 1)
+    glyph = dict(enumerate(_GLYPHS_OF_PARTS)).get(PART_WORDS[word], number)
     return Choice(word, "", "group", glyph, number)
 
 
@@ -143,7 +143,7 @@ def made(result: Axes, choice: Choice) -> str:
 
 
 def _laid_out(axes: Axes, choice: Choice, lacking: str) -> str:
-    if choice.word in SIDES:
+    if choice.word in PART_WORDS:
         return choice.word  # one part has all of every tensor
     if choice == ADDENDS:
         return PARTIAL

@@ -14,7 +14,7 @@ from hypar_opt.workload.operators.axes import (
     CHANNELS,
     DATA_CHOICE,
     OUTPUT,
-    REPLICAS,
+    REPLICATED,
     SPATIAL,
     TOKENS,
     Choice,
@@ -49,7 +49,7 @@ from hypar_opt.workload.operators.saved import Intermediate, Saved, activated
 from hypar_opt.workload.operators.weightless import WITH_EXPERTS, Weightless
 from hypar_opt.workload.operators.windows import Pair, PoolWindow, Window
 
-_OF_ONE_POSITION = FrozenDict(data=DATA_CHOICE, model=CHANNELS, output=REPLICAS, tokens=TOKENS)
+_OF_ONE_POSITION = FrozenDict(data=DATA_CHOICE, model=CHANNELS, output=REPLICATED, tokens=TOKENS)
 
 
 class _Broadcast(Weightless):
@@ -322,7 +322,7 @@ class Output(Weightless):
 
     # Whole, each part computes the whole loss: a last resort.
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        {word: choice for word, choice in Weightless.choices.items() if choice != REPLICAS}
+        {word: choice for word, choice in Weightless.choices.items() if choice != REPLICATED}
     )
     ends: ClassVar[bool] = True
 

@@ -12,7 +12,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     BATCH,
     DATA_CHOICE,
-    REPLICAS,
+    REPLICATED,
     TOKENS,
     Choice,
     Contraction,
@@ -42,7 +42,7 @@ _OF_BATCH = FrozenDict(
 NORMED_HEADS = Choice("heads", "g", "head", "●", "M")
 """Each part has a share of the heads that are normalised one by one, and the scale of all."""
 
-_OF_HEADS = FrozenDict(data=DATA_CHOICE, model=NORMED_HEADS, output=REPLICAS, tokens=TOKENS)
+_OF_HEADS = FrozenDict(data=DATA_CHOICE, model=NORMED_HEADS, output=REPLICATED, tokens=TOKENS)
 _BY_HEAD = Contraction.parse("x[b,t,g,e] * w[s,e] -> y[b,t,g,e]")
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from hypar_opt.documents.document import Positive, Size
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, REPLICAS, Choice, Contraction
+from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, REPLICATED, Choice, Contraction
 from hypar_opt.workload.operators.base import Operator, default
 from hypar_opt.workload.operators.free_sizes import (
     FreeSizes,
@@ -43,7 +43,7 @@ class Sinusoid(Operator):
 
     contraction: ClassVar[Contraction] = Contraction.parse("x[b] -> y[b,c]")
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        data=DATA_CHOICE, model=CHANNELS, output=REPLICAS
+        data=DATA_CHOICE, model=CHANNELS, output=REPLICATED
     )
     trick: ClassVar[str] = "data"
     writes_vectors: ClassVar[bool] = True

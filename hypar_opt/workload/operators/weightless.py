@@ -11,7 +11,7 @@ from hypar_opt.workload.operators.axes import (
     COLUMNS,
     DATA_CHOICE,
     EXPERTS,
-    REPLICAS,
+    REPLICATED,
     ROWS,
     TOKENS,
     Choice,
@@ -28,7 +28,7 @@ class Weightless(Operator):
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
         data=DATA_CHOICE,
         model=CHANNELS,
-        output=REPLICAS,
+        output=REPLICATED,
         tokens=TOKENS,
         rows=ROWS,
         columns=COLUMNS,

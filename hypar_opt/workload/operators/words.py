@@ -9,8 +9,8 @@ from hypar_opt.errors import HyparError
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import (
     EXPERTS,
-    LAST_RESORT,
-    REPLICAS,
+    FALLBACK_REPLICATED,
+    REPLICATED,
     REPLICATING,
     Choice,
     in_one_part,
@@ -20,7 +20,7 @@ from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE
 if TYPE_CHECKING:
     from hypar_opt.workload.layer_tensors import LayerTensors
 
-WHOLE_AS = frozenset((CHOICES[-1], LEFT_WHOLE))
+REPLICATED_WORDS = frozenset((CHOICES[-1], LEFT_WHOLE))
 """The choices of a problem as which layers may be whole."""
 
 
@@ -59,15 +59,15 @@ def choices_of_kind(
     choice `output` where it does not split by that, else as `whole`.
     """
     row = [splits.get(word) or in_one_part(word) for word in choices]
-    free = (n for n, word in enumerate(choices) if row[n] is None and word in WHOLE_AS)
-    column = None if REPLICAS in row else next(free, None)
+    free = (n for n, word in enumerate(choices) if row[n] is None and word in REPLICATED_WORDS)
+    column = None if REPLICATED in row else next(free, None)
     if column is not None:
-        row[column] = LAST_RESORT
+        row[column] = FALLBACK_REPLICATED
     return tuple(row)
 
 
 def _choices() -> Iterator[Choice]:
-    yield REPLICAS
+    yield REPLICATED
     # Built-in kinds first: listing installed plug-ins takes a search of the environment.
     for operator in OPERATORS.built_in():
         yield from operator.choices.values()

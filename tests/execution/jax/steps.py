@@ -33,7 +33,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.operators.base import padded
 from hypar_opt.workload.parallelism import CHOICES
-from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.recomputation import with_repeats
 from hypar_opt.workload.repeats import Repeats
 from hypar_opt.workload.shards import Shards
 from hypar_opt.workload.tensors import Workload, workload_of
@@ -60,7 +60,7 @@ def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[
             "training": [
                 program.workload.repeats.micro_batches,
                 sorted(program.workload.repeats.sharded.items()),
-                sorted(program.workload.repeats.again.items()),
+                sorted(program.workload.repeats.recomputed.items()),
                 sorted(program.workload.repeats.by_op.items()),
                 program.workload.repeats.blocks,
             ],
@@ -228,7 +228,7 @@ def main() -> None:
             workload = workload_of(network, case["batch"], choices, shared_tensors=True)
             count, split, again, by_op, blocks = case["training"]
             shard = ((node, Shards(*own)) for node, own in split)
-            workload = repeated(
+            workload = with_repeats(
                 workload,
                 Repeats(
                     count,

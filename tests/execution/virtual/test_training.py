@@ -22,7 +22,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import CHOICES, GATHERED, RECOMPUTED, SHARDED
 from hypar_opt.workload.patterns import Words
-from hypar_opt.workload.recomputation import repeated, repeats_of, segments
+from hypar_opt.workload.recomputation import repeats_of, segments, with_repeats
 from hypar_opt.workload.tensors import workload_of
 from tests.commands import command
 from tests.execution import small_networks
@@ -49,7 +49,7 @@ def trained(
     """The same plan of a micro-batch, trained in some way, with scores that are written."""
     written = Fused(attention=False)
     repeats = repeats_of(network, program.workload, *way, gather, reduced, fused=written)
-    workload = repeated(program.workload, repeats)
+    workload = with_repeats(program.workload, repeats)
     return Program(workload, program.rows, program.hierarchy)
 
 

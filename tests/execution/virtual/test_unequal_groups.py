@@ -14,7 +14,7 @@ from hypar_opt.hierarchy import parts_by_share
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, PART_WORDS
 from tests.slow import slow_after
 from tests.strategies.groups import GROUPS, nodes, of_counts, some_share
 from tests.strategies.problems import random_network
@@ -40,7 +40,7 @@ def plan_on(
     pins = []
     for layer, words in zip(network.layers, workload.words[workload.shared :], strict=True):
         for level in range(array.levels):
-            allowed = [word for word in words if word and (not level or word not in SIDES)]
+            allowed = [word for word in words if word and (not level or word not in PART_WORDS)]
             pins.append(f"{layer.name}@H{level + 1}={rng.choice(allowed)}")
     return ho.solve(network, **asked, constraints={"fix": pins, "runnable": False})
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
+from hypar_opt.costs.kinds import index_by_key, kinds_of_boundaries, kinds_of_nodes
 from hypar_opt.costs.state_charges import choices_by_level
 from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.weights import with_penalties
@@ -137,13 +137,13 @@ def _table(
     cost, workload, levels = instance.cost, instance.workload, len(made)
     node_keys = cost.symmetries(workload, levels).node_keys
     keys = zip(kinds_of_nodes(workload).numbers.tolist(), node_keys, *made.tolist(), strict=True)
-    kinds, nodes = numbered(keys)
+    kinds, nodes = index_by_key(keys)
     charges = exact_sum(cost.attributed.node(workload, nodes[:, None], [states[:, nodes]]))
     node: Integers = np.broadcast_to(charges, (len(nodes), len(own)))[kinds]
     between = (cost.level_separable(workload) or cost).attributed
     ends = made[:, workload.ends.T].reshape(2 * levels, -1)
     boundary_kinds = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers.tolist()
-    kinds, boundaries = numbered(zip(boundary_kinds, *ends.tolist(), strict=True))
+    kinds, boundaries = index_by_key(zip(boundary_kinds, *ends.tolist(), strict=True))
     step = max(1, _PAIRS // len(own) ** 2)
     tables: list[Integers] = []
     for some in np.split(boundaries, range(step, len(boundaries), step)):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.layer_tensors import Boundary, LayerTensors
 
 
-def hidden_axes(writer: LayerTensors) -> frozenset[str]:
+def unaligned_pool_axes(writer: LayerTensors) -> frozenset[str]:
     """Return the axes of images by which nobody reads a layer, for its fused pool overlaps parts.
 
     Partial sums are reduced before that pool, into the layout of the layer's reader.
@@ -27,17 +27,17 @@ def hidden_axes(writer: LayerTensors) -> frozenset[str]:
     )
 
 
-def without_hidden(
+def drop_unaligned_splits(
     nodes: Sequence[LayerTensors], boundaries: Sequence[Boundary]
 ) -> list[LayerTensors]:
-    """Return nodes that may not split images where they read a layer's `hidden_axes`.
+    """Return nodes that may not split images where they read a layer's `unaligned_pool_axes`.
 
     Parameters
     ----------
     boundaries
         A shared tensor's comes before those of its readers.
     """
-    hidden, restricted = [hidden_axes(node) for node in nodes], [*nodes]
+    hidden, restricted = [unaligned_pool_axes(node) for node in nodes], [*nodes]
     for edge in boundaries:
         if not edge.weights and (axes := hidden[edge.source]):
             restricted[edge.target] = restricted[edge.target].without(axes)
