@@ -51,6 +51,13 @@ _SECONDS_OF_WORK = 3e-8
 MAX_ROUNDS = 2 * 10**6
 """Upper bound on the computations and messages of one accelerator: minutes of simulation."""
 
+MIN_WORK_IN_PHASES = 10**7
+"""A step of less work is run at once, in seconds at most: phases have costs of their own."""
+
+_TIMES_LESS = 4
+"""The work of a step over that of its phases, at least: phases that meet on a link are run again,
+together, which may take longer than the step at once."""
+
 _TO_REPEAT = 4
 """In lockstep, so many rounds in a row are run before the others are added."""
 
@@ -127,8 +134,8 @@ def run(
     """Simulate the tasks on every accelerator, with messages over the links.
 
     As long as all accelerators do the same at the same instants, one is simulated and stands for
-    them; otherwise one of each class that does, exchange by exchange, or if these overlap or are
-    recorded event by event.
+    them; otherwise one of each class that does, event by event. If that is long, and exchanges
+    neither overlap nor are recorded, they are simulated one by one, where that saves work.
 
     Parameters
     ----------
@@ -168,13 +175,15 @@ def run(
                 f" those that differ at most {MAX_LISTED:,} are simulated; use"
                 f" {_simulated_instead(tasks, interconnect)}"
             ) from None
-        if not record and stream_count(tasks) == 1:
+        classes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
+        work = event_work(tasks, classes)
+        if not record and stream_count(tasks) == 1 and work > MIN_WORK_IN_PHASES:
             try:
-                phases = in_phases(tasks, interconnect, _WorkLimit().add, deadline)
+                limit = _WorkLimit(work // _TIMES_LESS if work <= MAX_WORK else MAX_WORK)
+                phases = in_phases(tasks, interconnect, limit.add, deadline)
                 return _of_phases(tasks, phases, interconnect)
             except RefusedError:
-                pass  # as of the whole step
-        classes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
+                pass  # run at once, or refused as the whole step
         return _by_classes(tasks, classes, record, efficiency, deadline)
 
 
@@ -316,8 +325,8 @@ def _check_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = Fa
 class _WorkLimit:
     """What the phases of a step, of which some are run again with others, may take together."""
 
-    def __init__(self) -> None:
-        self._left = MAX_WORK
+    def __init__(self, most: int) -> None:
+        self._left = most
 
     def add(self, tasks: Sequence[Task], routes: ClassRoutes) -> None:
         """Count the work of a phase that is to be run event by event; refuse what is too much."""

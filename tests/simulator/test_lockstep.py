@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import hypar_opt as ho
 from hypar_opt.deadline import Deadline
@@ -27,12 +26,19 @@ from hypar_opt.simulator.classes import alike
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine
 from hypar_opt.simulator.options import RunOptions
-from hypar_opt.simulator.phases import StepPhase, _Phases, in_phases
+from hypar_opt.simulator.phases import in_phases
 from hypar_opt.simulator.routes import ClassRoutes
 from hypar_opt.simulator.run import Measurements, event_work, run, run_by_events, seconds_of
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.streams import OVERLAPS, Streams
-from hypar_opt.simulator.tasks import GRADIENT_STREAM, ComputeTask, ExchangeTask, Task
+from hypar_opt.simulator.tasks import (
+    FOREGROUND,
+    GRADIENT_STREAM,
+    ComputeTask,
+    ExchangeTask,
+    Task,
+    rounds_of,
+)
 from hypar_opt.simulator.uncontended import LoneMessages, run_uncontended
 from hypar_opt.workload.tensors import workload_of
 from tests.clocks import tick_when_read
@@ -232,21 +238,73 @@ def test_a_step_is_run_in_phases(topology: dict[str, Any], sizes: list[int]) -> 
     expected = run_by_events(tasks, interconnect)
     phases = in_phases(tasks, interconnect, lambda *_: None)
     assert [len(phase.tasks) for phase in phases] == sizes
+    assert_near(runs._of_phases(tasks, phases, interconnect), expected)
+
+
+@given(random_interconnects(latencies=(0, 0.125)), st.data())
+def test_phases_on_any_graph_are_the_step_at_once(
+    interconnect: Interconnect, data: st.DataObject
+) -> None:
+    tasks = [
+        replace(task, stream=FOREGROUND) if isinstance(task, ExchangeTask) else task
+        for task in data.draw(programs(interconnect))
+    ]
+    phases = in_phases(tasks, interconnect, lambda *_: None)
+    found = runs._of_phases(tasks, phases, interconnect)
+    assert_near(found, run_by_events(tasks, interconnect))
+
+
+@pytest.mark.parametrize(
+    ("topology", "less"),
+    [
+        ({"kind": "htree", "accelerators": 8, "link": {**LINK, "latency": "0.25 s"}}, True),
+        ({"kind": "mesh", "shape": [4, 4], "link": LINK}, False),
+    ],
+    ids=["less", "as much"],
+)
+def test_a_long_step_is_run_in_phases_that_are_less_work(
+    topology: dict[str, Any], less: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once if that is short, or if the phases are about as much."""
+    interconnect = array(topology).interconnect
+    around, apart = all_reduce(interconnect, 960), ComputeTask("fc1", Phase.FORWARD, 400)
+    tasks: list[Task] = [around, apart] * 8
+    at_once = event_work(tasks, ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks))))
+    counted: list[int] = []
+    in_phases(tasks, interconnect, lambda some, routes: counted.append(event_work(some, routes)))
+    assert (sum(counted) < at_once / 4) == less
+    expected, in_phases_to_the_end = run_by_events(tasks, interconnect), []
+    of_phases = runs._of_phases
+
+    def counting(*step: Any) -> Measurements:
+        in_phases_to_the_end.append(step)
+        return of_phases(*step)
+
+    monkeypatch.setattr(runs, "_of_phases", counting)
     assert_near(run(tasks, interconnect), expected)
+    assert not in_phases_to_the_end
+    monkeypatch.setattr(runs, "MIN_WORK_IN_PHASES", 0)
+    assert_near(run(tasks, interconnect), expected)
+    assert bool(in_phases_to_the_end) == less
 
 
-def test_the_work_of_all_phases_together_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of many phases may take nearly as long as a step may."""
+def test_a_step_that_is_refused_at_once_may_be_run_in_phases(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Together they may take as long as a step may, and each of many phases nearly as long."""
     interconnect = array({"kind": "mesh", "shape": [4, 4], "link": LINK}).interconnect
     around, apart = all_reduce(interconnect, 960), ComputeTask("fc1", Phase.FORWARD, 400)
     tasks: list[Task] = [around, apart] * 8
     counted: list[int] = []
-    in_phases(tasks, interconnect, lambda own, routes: counted.append(event_work(own, routes)))
+    in_phases(tasks, interconnect, lambda some, routes: counted.append(event_work(some, routes)))
     assert len(counted) > 1
     assert max(counted) < sum(counted) / 2
+    at_once = event_work(tasks, ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks))))
+    assert sum(counted) < at_once
+    monkeypatch.setattr(runs, "MIN_WORK_IN_PHASES", 0)
     monkeypatch.setattr(runs, "MAX_WORK", sum(counted) - 1)
     with pytest.raises(RefusedError):
-        in_phases(tasks, interconnect, runs._WorkLimit().add)
+        run(tasks, interconnect)
     monkeypatch.setattr(runs, "MAX_WORK", sum(counted))
     assert run(tasks, interconnect).seconds > 8 * 400
 
@@ -257,9 +315,10 @@ def test_a_step_by_events_ends_with_the_deadline(stream: int) -> None:
     interconnect = array({"kind": "mesh", "shape": [4, 4], "link": LINK}).interconnect
     around = replace(all_reduce(interconnect, 960), stream=stream)
     tasks: list[Task] = [around, ComputeTask("fc1", Phase.FORWARD, 400)] * 4
-    whole = run(tasks, interconnect)
-    assert not whole.in_lockstep
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "MIN_WORK_IN_PHASES", 0)
+        whole = run(tasks, interconnect)
+        assert not whole.in_lockstep
         tick_when_read(patch)
         until = Deadline.after(10**6)
         assert run(tasks, interconnect, deadline=until) == whole
@@ -267,28 +326,6 @@ def test_a_step_by_events_ends_with_the_deadline(stream: int) -> None:
         assert looks > 4
         with pytest.raises(NoAnswerError, match="time limit"):
             run(tasks, interconnect, deadline=Deadline.after(looks // 2))
-
-
-def test_an_exchange_whose_first_messages_meet_others_is_not_run_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    link = {**LINK, "latency": "0.25 s"}
-    interconnect = array({"kind": "torus", "shape": [4, 4], "link": link}).interconnect
-    around, rows = all_reduce(interconnect, 960), all_reduce(interconnect, 960, levels=[0, 2])
-    brief = ComputeTask("fc1", Phase.FORWARD, 0.01)
-    some = [around, exchange(interconnect, 1, 64), rows, around]
-    tasks: list[Task] = [task for own in some for task in (own, brief)][:-1]
-    expected = run_by_events(tasks, interconnect)
-    runs_of: list[int] = []
-    run_of_phase = _Phases.run
-
-    def counted(self: _Phases, own: Sequence[Task], start: NDArray[np.float64]) -> StepPhase:
-        runs_of.append(sum(isinstance(task, ExchangeTask) for task in own))
-        return run_of_phase(self, own, start)
-
-    monkeypatch.setattr(_Phases, "run", counted)
-    assert_near(run(tasks, interconnect), expected)
-    assert runs_of == [1, 1, 2, 1]
 
 
 def simulated(tasks: Sequence[Task], interconnect: Interconnect) -> int:
