@@ -14,7 +14,6 @@ import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.solvers.ilp.solver import IntegerProgram
-from hypar_opt.solvers.model_names import fields_of
 from hypar_opt.solvers.solution.solver import SolutionFile
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
@@ -88,36 +87,32 @@ def test_the_best_of_the_plans_that_keep_to_a_constraint(
 def test_up_to_its_cutoff_a_pruned_model_has_the_best_plan_of_any_constraint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without one of its states, here; dearer plans may not be the best."""
+    """Of each choice at each level, here: a dearer one is not there, or its plan may cost more."""
     for solver in (IntegerProgram, SolutionFile):
-        monkeypatch.setattr(solver, "max_columns", 150)
+        monkeypatch.setattr(solver, "max_columns", 60)
     network, asked = chain(4, 9, 5), {"batch": 3, "levels": 2, "choices": CHOICES[:3]}
     problem = problem_of(network, **asked)
     plans = list(every_plan(3, 2, 3))
     workload = workload_of(network, 3, CHOICES[:3], shared_tensors=False)
     totals = totals_of(workload, COSTS["bytes"].from_problem(problem, workload), plans)
-    best = ho.solve(network, search="joint", **asked).cost.total
-    within, above = 0, 0
-    for name in ho.model(network, **asked).columns:
-        kind, *fields = fields_of(name)
-        if kind != "x":
-            continue
+    within = set()
+    for layer, level, choice in itertools.product(range(3), range(2), range(3)):
+        of_choice = zip(plans, totals, strict=True)
+        lowest = min(total for plan, total in of_choice if plan[level][layer] == choice)
         model = ho.model(network, **asked)
-        assert best <= model.cutoff < max(totals)
-        model.problem += model.columns[name] == 0
-        _, objective = solved_by_cbc(model)
-        if objective is None or objective > model.cutoff:
-            above += 1
+        within.add(lowest <= model.cutoff)
+        try:
+            takes = model.takes(f"fc {layer}", level + 1, CHOICES[choice])
+        except ho.HyparError:
+            assert lowest > model.cutoff
             continue
-        layer, words = int(fields[0][-1]), fields[-1].split(".")
-        kept = [
-            total
-            for plan, total in zip(plans, totals, strict=True)
-            if [CHOICES[row[layer]] for row in plan] != words
-        ]
-        assert model.plan().cost.total == min(kept)
-        within += 1
-    assert min(within, above) > 0
+        model.problem += takes == 1
+        _, objective = solved_by_cbc(model)
+        if lowest <= model.cutoff:
+            assert model.plan().cost.total == lowest == round(objective)
+        else:
+            assert objective is None or objective > model.cutoff
+    assert within == {True, False}
 
 
 def test_what_the_model_has_not_and_what_is_not_solved_are_refused_by_name() -> None:

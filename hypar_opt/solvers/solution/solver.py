@@ -97,6 +97,11 @@ class SolutionFile(Solver):
             return dict(zip(columns, solution.by_number, strict=True))
         stated = {fields_of(name): value for name, value in solution.values.items()}
         column_of = {fields_of(names[column]): column for column in columns}
+        if stated.keys().isdisjoint(column_of):
+            raise RefusedError(
+                "names no column of this problem's model; CBC numbers those of an .lp file that has"
+                " names of more than 100 characters: give it the .mps file"
+            )
         for fields in stated:
             if fields[0] == "x" and len(fields) > 1 and fields not in column_of:
                 raise RefusedError(f"{plain_name(*fields)} is not a column of this problem's model")
