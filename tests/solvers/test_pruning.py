@@ -26,7 +26,7 @@ from tests.strategies.tables import tables
 def priced(table: CostTable) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Every assignment that is allowed, with its cost."""
     allowed = np.ones(table.node.shape, bool) if table.allowed is None else table.allowed
-    for assignment in itertools.product(*map(np.flatnonzero, allowed)):
+    for assignment in itertools.product(*(np.flatnonzero(row).tolist() for row in allowed)):
         yield table.price(assignment), assignment
 
 

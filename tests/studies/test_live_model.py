@@ -19,7 +19,7 @@ from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.commands import ended
 from tests.slow import slow_after
-from tests.strategies.plans import every_plan, totals_of
+from tests.strategies.plans import Asked, every_plan, totals_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:PULP_CBC_CMD:DeprecationWarning")
 
@@ -90,7 +90,8 @@ def test_up_to_its_cutoff_a_pruned_model_has_the_best_plan_of_any_constraint(
     """Of each choice at each level, here: a dearer one is not there, or its plan may cost more."""
     for solver in (IntegerProgram, SolutionFile):
         monkeypatch.setattr(solver, "max_columns", 60)
-    network, asked = chain(4, 9, 5), {"batch": 3, "levels": 2, "choices": CHOICES[:3]}
+    network = chain(4, 9, 5)
+    asked: Asked = {"batch": 3, "levels": 2, "choices": CHOICES[:3]}
     problem = problem_of(network, **asked)
     plans = list(every_plan(3, 2, 3))
     workload = workload_of(network, 3, CHOICES[:3], shared_tensors=False)
@@ -100,6 +101,7 @@ def test_up_to_its_cutoff_a_pruned_model_has_the_best_plan_of_any_constraint(
         of_choice = zip(plans, totals, strict=True)
         lowest = min(total for plan, total in of_choice if plan[level][layer] == choice)
         model = ho.model(network, **asked)
+        assert model.cutoff is not None
         within.add(lowest <= model.cutoff)
         try:
             takes = model.takes(f"fc {layer}", level + 1, CHOICES[choice])
