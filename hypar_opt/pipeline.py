@@ -242,10 +242,11 @@ def solve(
 def write_model(
     network: str | Path | Network, model: str | Path, **problem: Unpack[ProblemArguments]
 ) -> ModelSize:
-    """Write the model of all levels together for other solvers, without solving it.
+    """Write the model of all levels together for other solvers.
 
     `solve` reads what they find as ``solution``. A column ``x[conv1,H2,model]`` is 1 where that
     layer has that choice at that level, and ``x[conv1,H1.H2,data.model]`` where it has those.
+    A model of all plans that would be too large is one of those up to a cutoff, above the optimum.
 
     Parameters
     ----------
@@ -257,7 +258,7 @@ def write_model(
     Returns
     -------
     ModelSize
-        ``columns`` and ``rows``.
+        ``columns``, ``rows``, ``cutoff`` and its ``unit``.
 
     Raises
     ------
@@ -271,7 +272,7 @@ def write_model(
     Examples
     --------
     >>> write_model("lenet-c", "lenet.lp", levels=2)  # doctest: +SKIP
-    ModelSize(columns=15, rows=12)
+    ModelSize(columns=15, rows=12, cutoff=None, unit='bytes')
     """
     model = Path(model)
     check_model_file(model)

@@ -8,6 +8,7 @@ from typing import Annotated
 from hypar_opt.cli import options, output, request
 from hypar_opt.cli.groups import ProblemOptions, TrainingOptions
 from hypar_opt.cli.signatures import takes_groups
+from hypar_opt.units import format_cost
 
 EXAMPLES = (
     "hypar-opt model vgg-e -o vgg-e.lp",
@@ -34,4 +35,7 @@ def model(
     arguments["tokens"] = problem.tokens
     arguments["training"] = request.stated(training)
     size = write_model(network, model_file, **arguments)
-    output.print_line(f"{model_file}: {size.columns:,} columns, {size.rows:,} rows")
+    line = f"{model_file}: {size.columns:,} columns, {size.rows:,} rows"
+    if size.cutoff is not None:
+        line += f"; of all plans up to {format_cost(size.cutoff, size.unit)}, and some others"
+    output.print_line(line)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,12 +25,19 @@ class RowNames:
         The table's levels, as ``H2``: its rows are all nodes at the first, then all at the next.
     states
         With states the rows are the nodes alone: a column is a choice at all levels together.
+    columns
+        By row, the state behind each column; None if the columns of all rows are the states.
     """
 
     nodes: Sequence[str]
     words: Sequence[Sequence[str | None]]
     levels: tuple[str, ...]
     states: Sequence[Sequence[int]] | None = None
+    columns: Sequence[NDArray[np.intp]] | None = None
+
+    def among(self, columns: Sequence[NDArray[np.intp]]) -> RowNames:
+        """Return the names of a table whose rows have columns for some of the states."""
+        return replace(self, columns=columns)
 
     def layer(self, row: int) -> str:
         """Return the name of a row's layer."""
@@ -40,6 +52,7 @@ class RowNames:
     def choice(self, row: int, column: int) -> str:
         """Return a column's choice, as ``model``, or its choices by level, as ``data.model``."""
         words = self.words[row % len(self.nodes)]
-        digits = (column,) if self.states is None else self.states[column]
+        state = column if self.columns is None else int(self.columns[row][column])
+        digits = (state,) if self.states is None else self.states[state]
         # A kind of layer may lack a choice that the table has a column for: it is forbidden.
         return ".".join(words[digit] or f"choice{digit + 1}" for digit in digits)

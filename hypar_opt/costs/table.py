@@ -152,6 +152,14 @@ class CostTable:
         ].tolist()
         return sum(nodes) + sum(edges)
 
+    def charging(
+        self, node: Sequence[Integers], edge: Sequence[Integers], ends: NDArray[np.intp]
+    ) -> CostTable:
+        """Return the table with other charges, of some of its edges."""
+        rows = np.array(node)
+        edges = np.array(edge, rows.dtype).reshape(len(ends), self.choices, self.choices)
+        return replace(self, node=rows, edge=edges, ends=ends)
+
     def in_units(self, cost: int) -> Fraction:
         """Convert a sum of entries to the table's unit, exactly."""
         return Fraction(cost, self.resolution)

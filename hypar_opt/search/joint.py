@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from hypar_opt.costs.pruned_table import PrunedTable
 from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.deadline import NEVER
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
@@ -163,6 +164,10 @@ def _solved(
 
 
 def _by_plain_table(search: SearchRequest, reduction: TableReduction, tables: TableSolver) -> Rows:
+    if PrunedTable in search.solver.accepted_tables:
+        pruned = reduction.pruned(search.solver, search.deadline)
+        if pruned is not None:
+            return reduction.invert(assignment_of(tables.solve_compact(pruned)))
     reduction.check_size(search.solver)
     table, labels = reduction.apply(search.deadline)
     start = None

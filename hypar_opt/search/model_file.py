@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from hypar_opt.costs.pruned_table import PrunedTable
 from hypar_opt.documents.document import file_name, read_text
 from hypar_opt.errors import HyparError, InfeasibleError, InputError, RefusedError, argument
 from hypar_opt.search.infeasible_model import write_infeasible
@@ -28,10 +29,21 @@ _SOLVERS = {".lp": "ilp", ".mps": "ilp", ".pb": "cpsat", ".pbtxt": "cpsat"}
 
 
 class ModelSize(NamedTuple):
-    """The size of a model that was written."""
+    """The size of a model that was written.
+
+    Parameters
+    ----------
+    cutoff
+        Where all plans are too many: the model has those that cost at most so much, in `unit`, and
+        some others. None where it has all.
+    unit
+        That of plans' costs.
+    """
 
     columns: int
     rows: int
+    cutoff: int | None
+    unit: str
 
 
 def check_model_file(path: Path) -> None:
@@ -76,20 +88,30 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
         from hypar_opt.solvers.ilp.model_file import export_program, program_columns
 
         program = export_program(table, path, labels)
-        return ModelSize(len(program_columns(program)), len(program.constraints))
+        size = len(program_columns(program)), len(program.constraints)
+        return ModelSize(*size, cutoff_of(table), table.unit)
     from hypar_opt.solvers.cp_sat.clauses import clause_model
     from hypar_opt.solvers.cp_sat.proto import export_model, to_cp_model
 
     clauses = clause_model(table)
+    scope = table.scope if isinstance(table, PrunedTable) else ""
     try:
-        export_model(clauses, to_cp_model(clauses), labels, path)
+        export_model(clauses, to_cp_model(clauses), labels, path, scope)
     except ImportError as error:  # as beside highspy: see `hypar_opt.solvers.subprocess_solver`
         raise HyparError(f"OR-Tools, which writes the model, cannot be loaded: {error}") from None
-    return ModelSize(len(clauses.weights), len(clauses.program.constraints))
+    size = len(clauses.weights), len(clauses.program.constraints)
+    return ModelSize(*size, cutoff_of(table), table.unit)
 
 
-def table_to_state(instance: Instance, solver: str) -> tuple[CostTable, RowNames]:
+def cutoff_of(table: CostTable | PrunedTable) -> int | None:
+    """Return the cost up to which a table has all plans, in its unit; None if it has all."""
+    return table.cutoff // table.resolution if isinstance(table, PrunedTable) else None
+
+
+def table_to_state(instance: Instance, solver: str) -> tuple[CostTable | PrunedTable, RowNames]:
     """Return the table of all levels that a model states, and the names of its rows.
+
+    Where it would be too large, it is of the states that plans of at most a cost can have.
 
     Parameters
     ----------
@@ -114,8 +136,10 @@ def table_to_state(instance: Instance, solver: str) -> tuple[CostTable, RowNames
             f"a model covers plans in any memory: leave {argument('constraints.memory')} out, and"
             " state how layers train"
         )
-    reduction = reduction_of(instance)
-    reduction.check_size(SOLVERS[solver](), instead="take fewer levels")
+    reduction, stating = reduction_of(instance), SOLVERS[solver]()
+    if (pruned := reduction.pruned(stating)) is not None:
+        return pruned, pruned.labels
+    reduction.check_size(stating, instead="take fewer levels")
     table, labels = reduction.apply()
     if trivially_infeasible(table):
         raise InfeasibleError("no assignment satisfies the constraints")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
+from hypar_opt.costs.pruned_table import PrunedTable
 from hypar_opt.costs.state_charges import check_states, choices_by_level, states_of
 from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.costs.state_table import FactoredTable
@@ -16,6 +17,7 @@ from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
 from hypar_opt.solvers.base import too_large
+from hypar_opt.solvers.elimination.pruning import program_columns, pruned_states
 
 if TYPE_CHECKING:
     from hypar_opt.costs.row_names import RowNames
@@ -56,6 +58,17 @@ class TableReduction(Protocol):
     ) -> ThresholdTable | FactoredTable | ClassTable | None:
         """Return the compact table, if the solver accepts it and it states the whole problem."""
 
+    def pruned(self, solver: Solver, deadline: Deadline = NEVER) -> PrunedTable | None:
+        """Return the states that plans of at most a cost can have; None if all are few enough.
+
+        Raises
+        ------
+        InfeasibleError
+            If no plan satisfies the constraints.
+        RefusedError
+            If those that the cost of the best plan leaves are too many for the solver, too.
+        """
+
     def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:
         """Return the table, and the names of its rows and columns."""
 
@@ -94,6 +107,9 @@ class ByThresholds:
         says_all = not self.instance.constraints.any
         return self.table if says_all and ThresholdTable in solver.accepted_tables else None
 
+    def pruned(self, solver: Solver, deadline: Deadline = NEVER) -> None:
+        """Thresholds are few."""
+
     def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:  # noqa: ARG002
         constraints, levels = self.instance.constraints, self.table.levels
         rows = self.instance.workload.baselines
@@ -126,14 +142,22 @@ class ByStates:
         return cls(instance)
 
     def check_size(self, solver: Solver, *, instead: str = "try dp") -> None:
-        workload = self.instance.workload
-        choices = choices_by_level(workload, self.instance.problem.levels)
-        nodes = len(workload.nodes)
-        check_states(nodes, choices)
-        size = nodes, len(workload.ends), prod(choices)
-        refusal = too_large(solver.max_columns, *size, instead=instead)
+        refusal = too_large(solver.max_columns, *self._size(), instead=instead)
         if refusal:
             raise RefusedError(refusal)
+
+    def _size(self) -> tuple[int, int, int]:
+        """Return the nodes, boundaries and states of the table.
+
+        Raises
+        ------
+        RefusedError
+            If there are more states than memory allows.
+        """
+        workload = self.instance.workload
+        choices = choices_by_level(workload, self.instance.problem.levels)
+        check_states(len(workload.nodes), choices)
+        return len(workload.nodes), len(workload.ends), prod(choices)
 
     def compact(
         self, solver: Solver, deadline: Deadline = NEVER
@@ -153,6 +177,23 @@ class ByStates:
             if table is not None:
                 return table
         return instance.classes(deadline)
+
+    def pruned(self, solver: Solver, deadline: Deadline = NEVER) -> PrunedTable | None:
+        instance, most, size = self.instance, solver.max_columns, self._size()
+        # A bound without the loads of a capacity leaves more states.
+        if most is None or not too_large(most, *size) or instance.constraints.couple_layers:
+            return None
+        try:
+            table = instance.classes(deadline)
+            states, cutoff = pruned_states(table, most, deadline)
+        except RefusedError:  # by memory: the size of the whole table says as much
+            return None
+        if (count := program_columns(states, table)) > most:
+            alone = f"the states of the cheapest plans alone need {count:,}; take fewer levels"
+            raise RefusedError(too_large(most, *size, instead=alone) or alone)
+        names = instance.problem.hierarchy.names
+        labels = instance.labels(*names, states=self._states(deadline))
+        return PrunedTable.of(table, states, cutoff, labels)
 
     def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:
         instance, table = self.instance, self.instance.states(deadline)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.costs.pruned_table import PrunedTable
 from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.costs.state_table import FactoredTable
 from hypar_opt.costs.thresholds import ThresholdTable
@@ -99,7 +100,9 @@ class TableSolver:
         same = all(vars(options)[name] is value for name, value in settings.items())
         return options if same else replace(options, **settings)
 
-    def solve_compact(self, table: ThresholdTable | FactoredTable | ClassTable) -> SolveResult:
+    def solve_compact(
+        self, table: ThresholdTable | FactoredTable | ClassTable | PrunedTable
+    ) -> SolveResult:
         """Solve all levels together by a compact table that is never expanded.
 
         Raises
@@ -118,12 +121,14 @@ class TableSolver:
             raise WrongClaimError(_NOT_INFEASIBLE)
         return self.checked(result)
 
-    def _is_infeasible(self, table: ThresholdTable | FactoredTable | ClassTable) -> bool:
+    def _is_infeasible(
+        self, table: ThresholdTable | FactoredTable | ClassTable | PrunedTable
+    ) -> bool:
         """Return whether a claim that no assignment is allowed is our own, or ours tell the same.
 
         Thresholds allow some assignment by construction.
         """
-        if isinstance(table, ThresholdTable):
+        if isinstance(table, ThresholdTable | PrunedTable):
             return False
         if isinstance(self._search.solver, DynamicProgramming):
             return True

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hypar_opt.checked import check
+from hypar_opt.costs.pruned_table import PrunedTable
 from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.costs.state_table import FactoredTable
 from hypar_opt.costs.table import CostTable
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.row_names import RowNames
 
-Table = CostTable | ThresholdTable | FactoredTable | ClassTable
-"""The input of a solver: one level's costs, or all levels' together in one of four forms."""
+Table = CostTable | ThresholdTable | FactoredTable | ClassTable | PrunedTable
+"""The input of a solver: one level's costs, or all levels' together in one of five forms."""
 
 
 MEMORY = "memory"
@@ -189,7 +190,7 @@ class Solver(ABC):
     accepted_tables: ClassVar[frozenset[type[Table]]] = frozenset({CostTable})
     """The types of table that `solve` accepts. Every solver accepts a `CostTable`; a
     `ThresholdTable`, a `FactoredTable` of a chain and a `ClassTable` describe all levels together
-    in far less memory."""
+    in far less memory, and a `PrunedTable` those plans alone that cost at most so much."""
 
     max_columns: ClassVar[int | None] = None
     """Columns that its program may have, as `columns` counts them; None for any number. Checked

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _BLOCK = 512
 """Layers turned into Python integers at a time, so that they stay in the cache."""
 
+EliminatedTable = CostTable | ThresholdTable | FactoredTable | ClassTable
+
 Charges = tuple[int, int, int, int, int, int]
 """A layer's charges: data and model at its node; dp-dp, dp-mp, mp-dp and mp-mp on the edge into
 it."""
@@ -51,7 +53,7 @@ class DynamicProgramming(Solver):
         {CostTable, ThresholdTable, FactoredTable, ClassTable}
     )
 
-    def accepts(self, table: Table) -> str | None:
+    def accepts(self, table: EliminatedTable) -> str | None:
         if isinstance(table, FactoredTable | ClassTable) or table.is_chain:
             return None
         # Imported late, as below: a chain is solved without it.
@@ -59,7 +61,7 @@ class DynamicProgramming(Solver):
 
         return refusal(table)
 
-    def solve(self, table: Table, options: SolverOptions) -> SolveResult:
+    def solve(self, table: EliminatedTable, options: SolverOptions) -> SolveResult:
         deadline = Deadline.after(options.time_limit)
         try:
             if isinstance(table, ClassTable):

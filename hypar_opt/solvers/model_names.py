@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.pruned_table import PrunedTable
     from hypar_opt.costs.row_names import RowNames
     from hypar_opt.costs.table import CostTable
 
@@ -60,7 +61,7 @@ def _as_bytes(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode())
 
 
-def column_namer(table: CostTable, labels: RowNames | None) -> Callable[[str], str]:
+def column_namer(table: CostTable | PrunedTable, labels: RowNames | None) -> Callable[[str], str]:
     """Return a function from a program's internal names, such as ``x_3_1``, to plain ones.
 
     Columns that stand for no layer, such as a knapsack's carry, keep their names, as do all

@@ -13,7 +13,7 @@ from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.pipeline import solve
 from hypar_opt.plan.stated import stated_problem
-from hypar_opt.search.model_file import table_to_state
+from hypar_opt.search.model_file import cutoff_of, table_to_state
 from hypar_opt.solvers.ilp.formulate import formulate
 from hypar_opt.solvers.ilp.model_file import CONSTANT, MAX_COEFFICIENT
 from hypar_opt.solvers.model_names import column_namer, fields_of, lp_name
@@ -44,11 +44,15 @@ class Model:
         By the names that `hypar_opt.write_model` gives them in an LP file.
     rows
         The number of its constraints, without one's own.
+    cutoff
+        As of a `ModelSize`: where the model does not have all plans, a solution that costs at most
+        so much, in the unit of plans' costs, is the best of all plans under one's own constraints.
     """
 
     problem: Any
     columns: Mapping[str, Any]
     rows: int
+    cutoff: int | None
     _instance: Instance
     _solve: Callable[..., Plan]
     _values: Values
@@ -161,7 +165,8 @@ def model(
     if program.largest_cost >= MAX_COEFFICIENT:
         raise RefusedError(f"a model has costs below 2^53, not {program.largest_cost:,}")
     live, columns = state(program, lambda name: lp_name(named(name)))
-    return Model(live, columns, len(program.constraints), instance, again, values)
+    rows, cutoff = len(program.constraints), cutoff_of(table)
+    return Model(live, columns, rows, cutoff, instance, again, values)
 
 
 def _in_pulp(program: ZeroOneProgram, name: Name) -> tuple[Any, dict[str, Any]]:

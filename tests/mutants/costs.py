@@ -305,4 +305,18 @@ COSTS = (
         "share.in_layout(before, parts)",
         ("studies/test_chakra",),
     ),
+    Mutant(
+        "a pruned model leaves out plans that cost its cutoff",
+        "solvers/elimination/pruning",
+        "columns_at_most(table, cost, deadline)",
+        "columns_at_most(table, cost - 1, deadline)",
+        ("solvers/test_pruning",),
+    ),
+    Mutant(
+        "the cutoff of a pruned model is that of the next one",
+        "solvers/elimination/pruning",
+        "states, cutoff, step = more, lowest + step, 2 * step",
+        "states, cutoff, step = more, lowest + 2 * step, 2 * step",
+        ("solvers/test_pruning", "search/test_pruned_models"),
+    ),
 )

@@ -13,11 +13,13 @@ from ortools.math_opt.python import mathopt  # before PuLP, which would load hig
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.solvers.ilp.solver import IntegerProgram
+from hypar_opt.solvers.solution.solver import SolutionFile
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.commands import ended
 from tests.slow import slow_after
-from tests.strategies.plans import every_plan, totals_of
+from tests.strategies.plans import Asked, every_plan, totals_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:PULP_CBC_CMD:DeprecationWarning")
 
@@ -80,6 +82,39 @@ def test_the_best_of_the_plans_that_keep_to_a_constraint(
         assert plan.solver.status == "feasible"
         found.append(plan.cost.total)
     assert found[0] == ho.solve(network, search="joint", **asked).cost.total < found[-1]
+
+
+def test_up_to_its_cutoff_a_pruned_model_has_the_best_plan_of_any_constraint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of each choice at each level, here: a dearer one is not there, or its plan may cost more."""
+    for solver in (IntegerProgram, SolutionFile):
+        monkeypatch.setattr(solver, "max_columns", 60)
+    network = chain(4, 9, 5)
+    asked: Asked = {"batch": 3, "levels": 2, "choices": CHOICES[:3]}
+    problem = problem_of(network, **asked)
+    plans = list(every_plan(3, 2, 3))
+    workload = workload_of(network, 3, CHOICES[:3], shared_tensors=False)
+    totals = totals_of(workload, COSTS["bytes"].from_problem(problem, workload), plans)
+    within = set()
+    for layer, level, choice in itertools.product(range(3), range(2), range(3)):
+        of_choice = zip(plans, totals, strict=True)
+        lowest = min(total for plan, total in of_choice if plan[level][layer] == choice)
+        model = ho.model(network, **asked)
+        assert model.cutoff is not None
+        within.add(lowest <= model.cutoff)
+        try:
+            takes = model.takes(f"fc {layer}", level + 1, CHOICES[choice])
+        except ho.HyparError:
+            assert lowest > model.cutoff
+            continue
+        model.problem += takes == 1
+        _, objective = solved_by_cbc(model)
+        if lowest <= model.cutoff:
+            assert model.plan().cost.total == lowest == round(objective)
+        else:
+            assert objective is None or objective > model.cutoff
+    assert within == {True, False}
 
 
 def test_what_the_model_has_not_and_what_is_not_solved_are_refused_by_name() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
+from hypar_opt.costs.pruned_table import PrunedTable
 from hypar_opt.costs.table import CostTable
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.integers import exact_dtype
@@ -16,10 +15,13 @@ from hypar_opt.solvers.ilp.formulate import formulate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hypar_opt.integers import Integers
     from hypar_opt.solvers.ilp.zero_one import LinearConstraint, ZeroOneProgram
 
 Literal = int
 """A variable's index, or ``~index`` for its negation, as in CP-SAT's own files."""
+
+AnyTable = TypeVar("AnyTable", CostTable, PrunedTable)
 
 MAX_SUM = 2**56
 """Upper bound on the sum of an objective's, or a capacity's, terms.
@@ -69,7 +71,7 @@ class ClauseModel:
         return [self._literal(column, term == 1) for column, term in terms]
 
 
-def clause_model(table: CostTable, deadline: Deadline = NEVER) -> ClauseModel:
+def clause_model(table: CostTable | PrunedTable, deadline: Deadline = NEVER) -> ClauseModel:
     """Return the model of a table that is not `trivially_infeasible`.
 
     Raises
@@ -77,14 +79,16 @@ def clause_model(table: CostTable, deadline: Deadline = NEVER) -> ClauseModel:
     NoAnswerError
         If the deadline passes.
     """
-    # The loads of all layers together are within the limit.
-    largest_load = MAX_SUM // (table.layers + 1)
+    if isinstance(table, PrunedTable):
+        return ClauseModel(formulate(_common_charges_moved(table), deadline))
     if table.choices > 2:
         table = _common_charges_moved(table)
+    # The loads of all layers together are within the limit.
+    largest_load = MAX_SUM // (table.layers + 1)
     return ClauseModel(formulate(table, deadline, largest_load))
 
 
-def _common_charges_moved(table: CostTable) -> CostTable:
+def _common_charges_moved(table: AnyTable) -> AnyTable:
     """Move the common charge of a choice's transitions on an edge to the choice itself.
 
     No assignment costs more or less for it: exactly one transition of the choice is charged. Many
@@ -92,10 +96,12 @@ def _common_charges_moved(table: CostTable) -> CostTable:
     """
     # Moved, a charge counts at the node and still at most twice at the edge.
     dtype = exact_dtype(3 * table.largest)
-    node, edge = table.node.astype(dtype), table.edge.astype(dtype)
-    for end, axis in ((0, 2), (1, 1)):
-        common = edge.min(axis=axis, keepdims=True)
-        np.add.at(node, table.ends[:, end], common.squeeze(axis))
-        edge = edge - common
-    interacts = (edge != 0).any(axis=(1, 2))
-    return replace(table, node=node, edge=edge[interacts], ends=table.ends[interacts])
+    node = [row.astype(dtype) for row in table.node]
+    edge: list[Integers] = [charges.astype(dtype) for charges in table.edge]
+    for ends, charges in zip(table.ends.tolist(), edge, strict=True):
+        for end, axis in zip(ends, (1, 0), strict=True):
+            common = charges.min(axis=axis, keepdims=True)
+            node[end] += common.reshape(-1)
+            charges -= common
+    interacts = [number for number, charges in enumerate(edge) if charges.any()]
+    return table.charging(node, [edge[number] for number in interacts], table.ends[interacts])

@@ -61,10 +61,13 @@ def set_hint(model: Any, variables: Sequence[int], values: Sequence[int]) -> Non
     model.proto.solution_hint.values.extend(values)
 
 
-def export_model(clauses: ClauseModel, model: Any, labels: RowNames | None, path: Path) -> None:
+def export_model(
+    clauses: ClauseModel, model: Any, labels: RowNames | None, path: Path, scope: str = ""
+) -> None:
     """Write the model completely or not at all: binary as ``.pb``, text as ``.pbtxt``.
 
     Labels name the variables of the choices, as ``x[conv1,H2,model]``; the others have numbers.
+    The model's name says which plans it has, if not all.
 
     Raises
     ------
@@ -73,6 +76,7 @@ def export_model(clauses: ClauseModel, model: Any, labels: RowNames | None, path
     """
     if path.suffix not in (".pb", ".pbtxt"):
         raise InputError("cpsat writes a model as .pb, or as .pbtxt for text", file=str(path))
+    model.proto.name = scope
     for row, literals in enumerate(clauses.choice_literals):
         for column, x in enumerate(literals):
             # With two choices one variable serves both, and is true for the second.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
+from hypar_opt.costs.pruned_table import PrunedTable
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.solvers.ilp.knapsack import MAX_CAPACITY, with_capacity
 from hypar_opt.solvers.ilp.zero_one import LinearConstraint, ZeroOneProgram
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def formulate(
-    table: CostTable, deadline: Deadline = NEVER, largest_load: int = MAX_CAPACITY
+    table: CostTable | PrunedTable,
+    deadline: Deadline = NEVER,
+    largest_load: int = MAX_CAPACITY,
 ) -> ZeroOneProgram:
     """Return the tightest program known of a table that is not `trivially_infeasible`.
 
@@ -28,6 +32,8 @@ def formulate(
     NoAnswerError
         If the deadline passes.
     """
+    if isinstance(table, PrunedTable):
+        return _path_form(table, deadline)
     program = (_two_choices if table.choices == 2 else _path_form)(table, deadline)
     # Fixed by its bounds a column costs the backend nothing; a constraint would be a row.
     if table.allowed is not None:
@@ -80,7 +86,7 @@ def _two_choices(table: CostTable, deadline: Deadline) -> ZeroOneProgram:
     return ZeroOneProgram(literals, costs, constant, tuple(constraints))
 
 
-def _path_form(table: CostTable, deadline: Deadline) -> ZeroOneProgram:
+def _path_form(table: CostTable | PrunedTable, deadline: Deadline) -> ZeroOneProgram:
     """Return the program of a binary per choice and a flow per edge and pair of choices.
 
     The flows of an edge add up, at both ends, to the binaries of the choices.
@@ -91,27 +97,30 @@ def _path_form(table: CostTable, deadline: Deadline) -> ZeroOneProgram:
     The cheapest entry of a layer or an edge goes into the constant, which leaves the other
     costs fewer digits.
     """
-    choices = range(table.choices)
-    literals = [[(f"x_{layer}_{c}", 1) for c in choices] for layer in range(table.layers)]
+    choices = [range(len(row)) for row in table.node]
+    literals = [[(f"x_{layer}_{c}", 1) for c in row] for layer, row in enumerate(choices)]
     costs: dict[str, int] = {}
     constant = 0
     constraints: list[LinearConstraint] = []
-    for layer, charges in enumerate(table.node.tolist()):
+    for layer, charges in enumerate(row.tolist() for row in table.node):
         cheapest = min(charges)
         constant += cheapest
         costs |= {f"x_{layer}_{c}": charge - cheapest for c, charge in enumerate(charges)}
-        terms = {f"x_{layer}_{c}": 1 for c in choices}
+        terms = {f"x_{layer}_{c}": 1 for c in choices[layer]}
         constraints.append(LinearConstraint(f"one_{layer}", terms, "=", 1))
-    edges = zip(table.ends.tolist(), table.edge.tolist(), strict=True)
-    for index, ((u, v), charges) in enumerate(edges):
+    for index, ((u, v), entries) in enumerate(zip(table.ends.tolist(), table.edge, strict=True)):
         deadline.check()
+        charges = entries.tolist()
         cheapest = min(map(min, charges))
         constant += cheapest
-        y = [[f"y_{index}_{c}_{d}" for d in choices] for c in choices]
-        for c in choices:
-            costs |= {y[c][d]: charges[c][d] - cheapest for d in choices}
-            leaving = {y[c][d]: 1 for d in choices} | {f"x_{u}_{c}": -1}
-            entering = {y[d][c]: 1 for d in choices} | {f"x_{v}_{c}": -1}
-            constraints.append(LinearConstraint(f"out_{index}_{c}", leaving, "=", 0))
-            constraints.append(LinearConstraint(f"into_{index}_{c}", entering, "=", 0))
+        y = [[f"y_{index}_{c}_{d}" for d in choices[v]] for c in choices[u]]
+        leaving, entering = [], []
+        for c in choices[u]:
+            costs |= {y[c][d]: charges[c][d] - cheapest for d in choices[v]}
+            terms = {y[c][d]: 1 for d in choices[v]} | {f"x_{u}_{c}": -1}
+            leaving.append(LinearConstraint(f"out_{index}_{c}", terms, "=", 0))
+        for d in choices[v]:
+            terms = {y[c][d]: 1 for c in choices[u]} | {f"x_{v}_{d}": -1}
+            entering.append(LinearConstraint(f"into_{index}_{d}", terms, "=", 0))
+        constraints += filter(None, chain.from_iterable(zip_longest(leaving, entering)))
     return ZeroOneProgram(literals, costs, constant, tuple(constraints))

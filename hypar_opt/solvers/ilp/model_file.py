@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from hypar_opt.costs.pruned_table import PrunedTable
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.documents.document import check_writable, write_whole
 from hypar_opt.errors import RefusedError
@@ -59,7 +60,10 @@ def program_columns(program: ZeroOneProgram) -> list[str]:
 
 
 def export_program(
-    table: CostTable, path: Path, labels: RowNames | None = None, deadline: Deadline = NEVER
+    table: CostTable | PrunedTable,
+    path: Path,
+    labels: RowNames | None = None,
+    deadline: Deadline = NEVER,
 ) -> ZeroOneProgram:
     """Write a table's program with its constant, so that its optimum is the table's.
 
@@ -82,7 +86,8 @@ def export_program(
     """
     check_format(path)
     program = formulate(table, deadline)
-    write_program(program, column_namer(table, labels), path, deadline)
+    scope = table.scope if isinstance(table, PrunedTable) else ""
+    write_program(program, column_namer(table, labels), path, deadline, scope)
     return program
 
 
@@ -94,7 +99,11 @@ def check_format(path: Path) -> None:
 
 
 def write_program(
-    program: ZeroOneProgram, named: Callable[[str], str], path: Path, deadline: Deadline = NEVER
+    program: ZeroOneProgram,
+    named: Callable[[str], str],
+    path: Path,
+    deadline: Deadline = NEVER,
+    scope: str = "",
 ) -> None:
     """Write a program to a file whose format `check_format` knows.
 
@@ -102,6 +111,8 @@ def write_program(
     ----------
     named
         From the program's internal names to plain ones.
+    scope
+        Which plans the program has, in words; empty for all.
 
     Raises
     ------
@@ -112,7 +123,7 @@ def write_program(
         raise RefusedError(
             f"exports costs below 2^53, which doubles hold exactly, not {program.largest_cost:,}"
         )
-    spelled, lines = _WRITERS[path.suffix]
+    spelled, comment, lines = _WRITERS[path.suffix]
 
     def name(internal: str) -> str:
         text = spelled(named(internal))
@@ -129,9 +140,9 @@ def write_program(
     )
     columns = list(_columns(program, name))
     deadline.check()
-    write_whole(
-        path, "".join(f"{line}\n" for line in lines(columns, replace(program, constraints=rows)))
-    )
+    written = lines(columns, replace(program, constraints=rows))
+    heading = f"{comment} Has {scope}\n" if scope else ""
+    write_whole(path, heading + "".join(f"{line}\n" for line in written))
 
 
 def mps_lines(program: ZeroOneProgram, deadline: Deadline) -> Iterator[str]:
@@ -225,7 +236,8 @@ def _mps_lines(columns: list[_Column], program: ZeroOneProgram) -> Iterator[str]
 
 _MPS_SENSES = {"<=": "L", "=": "E", ">=": "G"}
 _Lines = Callable[[list[_Column], ZeroOneProgram], Iterator[str]]
-_WRITERS: dict[str, tuple[Callable[[str], str], _Lines]] = {
-    ".lp": (lp_name, _lp_lines),
-    ".mps": (mps_name, _mps_lines),
+_WRITERS: dict[str, tuple[Callable[[str], str], str, _Lines]] = {
+    ".lp": (lp_name, "\\", _lp_lines),
+    ".mps": (mps_name, "*", _mps_lines),
 }
+"""By suffix: a name's spelling, what begins a comment, and the lines."""

@@ -6,8 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from hypar_opt.costs.pruned_table import PrunedTable
+from hypar_opt.costs.table import CostTable
 from hypar_opt.errors import RefusedError, WrongClaimError
-from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
+from hypar_opt.solvers.base import (
+    Solver,
+    SolveResult,
+    SolverOptions,
+    Status,
+    Table,
+    too_large,
+)
 from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.solvers.ilp.formulate import formulate
 from hypar_opt.solvers.ilp.model_file import program_columns
@@ -17,7 +26,6 @@ from hypar_opt.solvers.model_names import column_namer, fields_of, plain_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hypar_opt.costs.table import CostTable
     from hypar_opt.solvers.solution.formats import Solution
 
 _TOLERANCE = 1e-4
@@ -37,21 +45,25 @@ class SolutionFile(Solver):
     """
 
     summary: ClassVar[str] = "the solution file of another solver, checked"
+    accepted_tables: ClassVar[frozenset[type[Table]]] = frozenset({CostTable, PrunedTable})
     max_columns: ClassVar[int | None] = MAX_COLUMNS
 
     solution: Solution
     file: str
     """Its name, for messages."""
 
-    def accepts(self, table: CostTable) -> str | None:
+    def accepts(self, table: CostTable | PrunedTable) -> str | None:
+        if isinstance(table, PrunedTable):  # small enough
+            return None
         return too_large(self.max_columns, table.layers, len(table.ends), table.choices)
 
-    def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
-        if trivially_infeasible(table):
+    def solve(self, table: CostTable | PrunedTable, options: SolverOptions) -> SolveResult:
+        labels = table.labels if isinstance(table, PrunedTable) else options.labels
+        if isinstance(table, CostTable) and trivially_infeasible(table):
             return SolveResult(None, None, Status.INFEASIBLE)
         program = formulate(table)
         columns = program_columns(program)
-        named = column_namer(table, options.labels)
+        named = column_namer(table, labels)
         names = {column: named(column) for column in columns}
         values = self._values(columns, names)
         assignment = tuple(
@@ -64,7 +76,8 @@ class SolutionFile(Solver):
             raise RefusedError(f"should have the value 1 for one of {_listed(columns)}")
         chosen = tuple(choice for choice in assignment if choice is not None)
         self._check_objective(table.price(chosen))
-        return SolveResult(chosen, None, Status.FEASIBLE)
+        states = table.assignment(chosen) if isinstance(table, PrunedTable) else chosen
+        return SolveResult(states, None, Status.FEASIBLE)
 
     def _values(self, columns: Sequence[str], names: Mapping[str, str]) -> dict[str, float]:
         """Return the columns' values, by the program's internal names.
@@ -84,6 +97,11 @@ class SolutionFile(Solver):
             return dict(zip(columns, solution.by_number, strict=True))
         stated = {fields_of(name): value for name, value in solution.values.items()}
         column_of = {fields_of(names[column]): column for column in columns}
+        if stated.keys().isdisjoint(column_of):
+            raise RefusedError(
+                "names no column of this problem's model; CBC numbers those of an .lp file that has"
+                " names of more than 100 characters: give it the .mps file"
+            )
         for fields in stated:
             if fields[0] == "x" and len(fields) > 1 and fields not in column_of:
                 raise RefusedError(f"{plain_name(*fields)} is not a column of this problem's model")

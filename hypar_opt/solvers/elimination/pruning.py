@@ -1,0 +1,67 @@
+"""The states of a table that assignments of at most a cost can have, as many as a program takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.errors import InfeasibleError, RefusedError
+from hypar_opt.solvers.base import FIRST_STEP, MEMORY, Status
+from hypar_opt.solvers.elimination.classes import columns_at_most, solve_classes
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.state_classes import ClassTable
+    from hypar_opt.deadline import Deadline
+    from hypar_opt.solvers.elimination.columns import Columns
+
+
+def pruned_states(table: ClassTable, most: int, deadline: Deadline) -> tuple[Columns, int]:
+    """Return the states of each node that an assignment of at most a cutoff may have, and it.
+
+    The cutoff is the cost of the best assignment that elimination finds. It then rises, first by a
+    part of it and by twice as much each time, as long as there are few enough states.
+
+    Parameters
+    ----------
+    table
+        Without a capacity.
+    most
+        How many columns a program of the states may have; of the first cutoff it may have more.
+
+    Raises
+    ------
+    InfeasibleError
+        If no assignment is allowed.
+    RefusedError
+        If the first cutoff leaves more than memory allows.
+    NoAnswerError
+        If the deadline passes.
+    """
+
+    def at_most(cost: int) -> Columns:
+        return [columns for columns, _ in columns_at_most(table, cost, deadline)]
+
+    result = solve_classes(table, deadline, canonical=False)
+    if result.status is Status.INFEASIBLE:
+        raise InfeasibleError("no assignment satisfies the constraints")
+    if result.objective is None:
+        raise RefusedError(f"no answer within the {result.stopped_by or MEMORY}")
+    lowest = cutoff = result.objective
+    states, step = at_most(cutoff), lowest // FIRST_STEP + 1
+    every = int(table.allowed[table.node_kinds].sum())
+    while sum(map(len, states)) < every:
+        try:
+            more = at_most(lowest + step)
+        except RefusedError:
+            break
+        if program_columns(more, table) > most:
+            break
+        states, cutoff, step = more, lowest + step, 2 * step
+    return states, cutoff
+
+
+def program_columns(states: Columns, table: ClassTable) -> int:
+    """Return the columns of a program of some states of each node: one for each and each pair."""
+    sizes = np.array([*map(len, states)])
+    return int(sizes.sum() + sizes[table.ends].prod(axis=1).sum())
