@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import log
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Unpack
@@ -29,8 +31,6 @@ from hypar_opt.results import Column, Columns, Documented, Results
 from hypar_opt.search.memory.relaxation import least_memory
 from hypar_opt.search.plan_file import priced_as
 from hypar_opt.search.result import Progress, part_of, parts_of, silent
-from hypar_opt.studies import front_progress
-from hypar_opt.studies.front_progress import TIGHTER
 from hypar_opt.studies.memory import memory
 from hypar_opt.units import PREFIXES, format_bytes, format_cost
 from hypar_opt.workload.network import Network
@@ -38,6 +38,12 @@ from hypar_opt.workload.parallelism import choices_below_h1
 
 OBJECTIVES = ("bytes", "time", "energy")
 _SYMBOLS = {"time": "seconds", "energy": "joules"}
+
+_TIGHTER = Fraction(15, 16)
+"""Of the memory of a point, what the next may take at most, where a front is of devices."""
+
+_WITH_GAPS = 2
+"""Points in a row that are not proved, after which a front ends unless its points are stated."""
 
 
 @dataclass(frozen=True)
@@ -303,12 +309,10 @@ def _front(
         else:
             breakpoints.append((plan, memory))
         largest = breakpoints[0][1]
-        front_progress.report(
-            report, largest - memory, largest - smallest, len(breakpoints), points
-        )
+        _report(report, largest - memory, largest - smallest, len(breakpoints), points)
         complete = memory <= smallest
         if points is None and not complete:
-            reason = front_progress.left_open([plan for plan, _ in breakpoints])
+            reason = _reason_to_end([plan for plan, _ in breakpoints])
     instances_of_costs: dict[str, Instance] = {}
     entries = tuple(point_of(plan, memory, instances_of_costs) for plan, memory in breakpoints)
     return ParetoFront(entries, problem.cost, complete, reason)
@@ -327,7 +331,7 @@ def _device_front(
     smallest, last = least_memory(instance), 0.0
     while points is None or len(entries) < points:
         largest = entries[0].memory if entries else problem.device_memory or smallest
-        at = front_progress.position(largest, limit or largest, smallest, len(entries), points)
+        at = _position(largest, limit or largest, smallest, len(entries), points)
         step = part_of(report, *at)
         step(0, 1)
         try:
@@ -344,8 +348,8 @@ def _device_front(
             del entries[-1]  # at as little cost with less memory
         entries.append(point)
         last = cost
-        limit = int(TIGHTER * point.memory)
-    reason = Sentence(f"each point has at most {TIGHTER} of the memory of the one before")
+        limit = int(_TIGHTER * point.memory)
+    reason = Sentence(f"each point has at most {_TIGHTER} of the memory of the one before")
     return ParetoFront(tuple(entries), problem.cost, complete=False, reason=reason)
 
 
@@ -409,3 +413,34 @@ def _in_base_unit(plan: Plan, unit: str) -> float:
     prefix = plan.cost.unit.removesuffix(unit)
     parts = next(parts for parts, name in PREFIXES.items() if name == prefix)
     return plan.cost.total / parts
+
+
+def _reason_to_end(plans: Sequence[Plan]) -> Sentence | None:
+    """Return why a front of some plans goes no further, if so many of the last have a gap."""
+    if not all(plan.solver.gap for plan in plans[-_WITH_GAPS:]) or len(plans) < _WITH_GAPS:
+        return None
+    return Sentence(
+        f"plans of less memory are hard to prove; {argument('points')} takes how many to seek"
+    )
+
+
+def _report(progress: Progress, done: int, of: int, found: int, points: int | None) -> None:
+    """Report the larger share: of the memory that is behind, or of the points that are to come."""
+    shares = [(done, of), (found, points or 0)]
+    progress(*max(shares, key=lambda share: share[0] / share[1] if share[1] else 0))
+
+
+def _position(
+    first: int, limit: int, least: int, found: int, points: int | None
+) -> tuple[int, int]:
+    """Return the number of the next point of a device's front, from 0, and how many there may be.
+
+    Parameters
+    ----------
+    first, limit, least
+        Bytes of the first point, of the next one at most, and those that no plan holds less than.
+    """
+    steps, at, end = (log(max(memory, 1)) / -log(_TIGHTER) for memory in (first, limit, least))
+    behind = int(steps - at)
+    total = behind + max(int(at - end), 0) + 1
+    return (found, points) if points is not None and points <= total else (behind, total)

@@ -18,6 +18,7 @@ from hypar_opt.workload.layer_tensors import (
     Extent,
     LayerTensors,
     Shape,
+    drop_unaligned_splits,
     memoised,
     tensors_of,
 )
@@ -28,7 +29,6 @@ from hypar_opt.workload.operators.words import words_of
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 from hypar_opt.workload.repeats import SINGLE_PASS, Repeats
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
-from hypar_opt.workload.unaligned_pools import drop_unaligned_splits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,8 +12,8 @@ import hypar_opt as ho
 from hypar_opt.cli.app import run as run_command
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.execution import run as execution
-from hypar_opt.execution.memory import step_bytes
 from hypar_opt.execution.run import run_program
+from hypar_opt.execution.step_size import step_bytes
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES

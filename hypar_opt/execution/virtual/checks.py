@@ -10,10 +10,9 @@ import numpy as np
 
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.execution.batches import check_images, splits_of_batch
-from hypar_opt.execution.memory import step_bytes
+from hypar_opt.execution.step_size import step_bytes, step_work
 from hypar_opt.execution.ties import Axis
 from hypar_opt.execution.virtual.arithmetic import KINDS
-from hypar_opt.execution.work import step_work
 from hypar_opt.sharding.conversions import StepKind, elements_not_local
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.passes import Phase

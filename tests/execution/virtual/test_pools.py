@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypar_opt.errors import RefusedError
-from hypar_opt.execution.memory import step_bytes
 from hypar_opt.execution.run import run_program
+from hypar_opt.execution.step_size import step_bytes, step_work
 from hypar_opt.execution.virtual.arithmetic.windows import Pooling
 from hypar_opt.execution.virtual.checks import MAX_WORK
-from hypar_opt.execution.work import step_work
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.operators.maps import FeatureMap
