@@ -460,7 +460,7 @@ def _with_memory_penalties(workload: Workload, table: CostTable) -> CostTable:
     weights = workload.is_weight_boundary
     if not weights.any():
         return table
-    penalty = 1 + table.largest
+    penalty = 1 + table.max_total
     dtype = exact_dtype(penalty * (1 + int(weights.sum())))
     edge = table.edge.astype(np.result_type(table.edge, dtype))
     # In the table's integers: a penalty may exceed int64.

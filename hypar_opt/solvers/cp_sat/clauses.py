@@ -91,7 +91,7 @@ def _common_charges_moved(table: CostTable) -> CostTable:
     edges then charge nothing, and are left out.
     """
     # Moved, a charge counts at the node and still at most twice at the edge.
-    dtype = exact_dtype(3 * table.largest)
+    dtype = exact_dtype(3 * table.max_total)
     node, edge = table.node.astype(dtype), table.edge.astype(dtype)
     for end, axis in ((0, 2), (1, 1)):
         common = edge.min(axis=axis, keepdims=True)
