@@ -171,12 +171,12 @@ def bracketing_costs(
     """
     choices = choices_by_level(workload, levels)
     try:
-        ways_to_align(tuple(cost.symmetries(workload, levels).groups), choices)
+        ways_to_align(tuple(cost.symmetries(workload, levels).level_groups), choices)
     except RefusedError:
         if cost.time is None or math.prod(choices) > _BOUNDED:
             raise
         bounds: tuple[CostModel, CostModel] = cost.time.uniform_link_bounds
-        ways_to_align(tuple(bounds[0].symmetries(workload, levels).groups), choices)
+        ways_to_align(tuple(bounds[0].symmetries(workload, levels).level_groups), choices)
         return bounds
     return None
 
@@ -193,6 +193,6 @@ def states_in_classes(
     NoAnswerError
         If the deadline passes.
     """
-    groups = tuple(cost.symmetries(workload, levels).groups)
+    groups = tuple(cost.symmetries(workload, levels).level_groups)
     ways_to_align(groups, choices_by_level(workload, levels))
     return states_of(workload, levels, deadline)

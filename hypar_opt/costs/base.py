@@ -56,9 +56,9 @@ class Symmetries(NamedTuple):
 
     Parameters
     ----------
-    kinds
+    level_kinds
         A key of each level: levels of one kind have equal rates and as many parts.
-    groups
+    level_groups
         The group of each level. What a boundary is charged over all levels is the same if the
         levels of a group are permuted in the states of both of its ends.
     node_keys
@@ -66,8 +66,8 @@ class Symmetries(NamedTuple):
         are equal in all of these are charged once.
     """
 
-    kinds: Sequence[Hashable]
-    groups: Sequence[int]
+    level_kinds: Sequence[Hashable]
+    level_groups: Sequence[int]
     node_keys: Sequence[Hashable]
 
 
@@ -241,7 +241,7 @@ class CostModel(ABC):
         pairs[2, weights] = 1 + stored * parts**levels
         ends, units = workload.ends, (self.unit, self.resolution)
         table = ThresholdTable(charges[0], charges[1], ends, pairs, levels, parts, *units)
-        return table.astype(exact_dtype(table.largest))
+        return table.astype(exact_dtype(table.max_total))
 
     # What the costs of this package say besides
 

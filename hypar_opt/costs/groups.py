@@ -215,7 +215,7 @@ class GroupTime(TimeCost):
                 communication=charges,
                 rings=self.rings and replace(self.rings, among=members),
                 per_unit=self.per_unit,
-                largest=self.largest,
+                max_total=self.max_total,
                 crossing=self.crossing,
                 splits=links,
                 work=None,

@@ -52,7 +52,7 @@ class ArrayCost(CostModel):
         The rings of reductions; None to reduce between pairs.
     per_unit
         Charges per second or joule: 10^15, or fewer where sums would not fit int64.
-    largest
+    max_total
         An upper bound on any sum of charges.
     crossing
         Whether a charge that depends on several levels stands at those that are crossed: a ring's
@@ -64,7 +64,7 @@ class ArrayCost(CostModel):
     communication: CommunicationCost
     rings: Rings | None
     per_unit: int = 10**15
-    largest: int = 2**63
+    max_total: int = 2**63
     crossing: bool = False
 
     proportional: ClassVar[bool] = False
@@ -84,7 +84,7 @@ class ArrayCost(CostModel):
         """
         bound = self.upper_bound(workload)
         per_unit = per_unit or finest(bound)
-        return replace(self, per_unit=per_unit, largest=math.ceil(4 * bound * per_unit))
+        return replace(self, per_unit=per_unit, max_total=math.ceil(4 * bound * per_unit))
 
     @cached_property
     def attributed(self) -> Self:
@@ -202,12 +202,12 @@ class ArrayCost(CostModel):
         """
         symmetries = super().symmetries(workload, levels)
         if self.rings is not None and may_defer_reduction(workload).any():
-            return symmetries._replace(kinds=range(levels), groups=range(levels))
+            return symmetries._replace(level_kinds=range(levels), level_groups=range(levels))
         return symmetries
 
     def uncharged(self, levels: int) -> list[Integers]:
         """Return a charge of nothing for each level."""
-        return [np.zeros(1, exact_dtype(self.largest))] * levels
+        return [np.zeros(1, exact_dtype(self.max_total))] * levels
 
     def charge(self, operation: Collective) -> Integers:
         """Return the charge of an exchange between pairs, by itself."""
@@ -221,7 +221,7 @@ class ArrayCost(CostModel):
 
     def at_rates(self, moved: Integers, rates: Rates, messages: Integers | int = 1) -> Integers:
         """Return the charges of what moves, each rounded by itself."""
-        return rounded(moved, *rates, messages).astype(exact_dtype(self.largest), copy=False)
+        return rounded(moved, *rates, messages).astype(exact_dtype(self.max_total), copy=False)
 
     @abstractmethod
     def communication_only(self) -> Self:

@@ -185,7 +185,7 @@ class OverlapTime(TimeCost):
 
     def in_units(self, per_unit: int | None, workload: Workload) -> Self:
         cost = super().in_units(per_unit, workload)
-        return replace(cost, largest=cost.largest * cost.scale)
+        return replace(cost, max_total=cost.max_total * cost.scale)
 
     @property
     def is_additive(self) -> bool:
@@ -291,7 +291,7 @@ class OverlapTime(TimeCost):
 
     @property
     def _dtype(self) -> type[np.int64 | np.object_]:
-        return exact_dtype(self.largest)
+        return exact_dtype(self.max_total)
 
     def end_keys(self, workload: Workload) -> tuple[Hashable, ...] | None:
         if self.prices is None and self.recomputed is None:

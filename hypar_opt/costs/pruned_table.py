@@ -64,7 +64,7 @@ class PrunedTable:
         return len(self.node)
 
     @cached_property
-    def largest(self) -> int:
+    def max_total(self) -> int:
         """An upper bound on an assignment's cost: the highest charge of each node and edge."""
         return sum(int(charges.max()) for charges in (*self.node, *self.edge))
 

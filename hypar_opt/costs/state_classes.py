@@ -148,7 +148,7 @@ class ClassTable:
         return sum(map(int, lowest))
 
     @property
-    def largest(self) -> int:
+    def max_total(self) -> int:
         """An upper bound on an assignment's cost: the highest charge of each node and boundary."""
         node = self.node.max(axis=1)[self.node_kinds], self.highest[self.boundary_kinds]
         return sum(sum(part.tolist()) for part in node)
@@ -168,7 +168,7 @@ class ClassTable:
         kinds, nodes = index_by_key(rows)
         kinds_before = self.node_kinds[nodes]
         hard = frozenset(self.boundary_kinds[weights].tolist())
-        penalised = self.with_big_m(hard, 1 + self.largest)
+        penalised = self.with_big_m(hard, 1 + self.max_total)
         return replace(
             penalised,
             node=penalised.node[kinds_before],
@@ -186,7 +186,7 @@ class ClassTable:
         highest = self.highest.astype(object)
         highest[[*kinds]] = penalty
         charging = replace(self, highest=highest)
-        dtype = exact_dtype(charging.largest)
+        dtype = exact_dtype(charging.max_total)
 
         def charged(kind: int, charges: Integers) -> Integers:
             entries: Integers = (charges > 0).astype(dtype) * penalty if kind in kinds else charges
@@ -321,7 +321,9 @@ def class_table(
     choices = choices_by_level(workload, len(columns))
     # Where not all states are given, each is a class by itself: levels may not be permuted.
     groups = (
-        tuple(symmetries.groups) if len(states) == prod(choices) else tuple(range(len(columns)))
+        tuple(symmetries.level_groups)
+        if len(states) == prod(choices)
+        else tuple(range(len(columns)))
     )
     classes = StateClasses(groups, columns, len(workload.choices))
     check_size(max(len(nodes) * len(states), len(boundaries) * classes.count**2))
@@ -342,7 +344,7 @@ def class_table(
     dtype = exact_dtype(sum(sum(part[kinds].tolist()) for part, kinds in highest_of_kinds))
 
     partitions = [Partition(classes.every, lowest.astype(dtype))]
-    kinds = numbered_groups(symmetries.kinds)
+    kinds = numbered_groups(symmetries.level_kinds)
     if len(set(kinds)) < len(set(classes.groups)):
         # Not all levels of a kind may be permuted: what is least is so for the states of either.
         partitions.insert(0, partitions[0].merged(replace(classes, groups=kinds).every))

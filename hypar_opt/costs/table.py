@@ -81,7 +81,7 @@ class CostTable:
             raise ValueError("an edge should lead from a layer to another one")
         if self.node.dtype != self.edge.dtype:
             raise ValueError("node and edge should be of one type")
-        if self.node.dtype == np.int64 and self.largest >= 2**63:
+        if self.node.dtype == np.int64 and self.max_total >= 2**63:
             raise ValueError("a sum of costs may not fit int64; make them Python's integers")
 
     @property
@@ -105,7 +105,7 @@ class CostTable:
         return None
 
     @cached_property
-    def largest(self) -> int:
+    def max_total(self) -> int:
         """An upper bound on an assignment's cost: the highest charge of each layer and edge."""
         highest = self.node.max(axis=1, initial=0), self.edge.max(axis=(1, 2), initial=0)
         # Added up as Python's integers: this sum decides whether int64 is wide enough.
@@ -170,7 +170,7 @@ class CostTable:
         An assignment costs less than the penalty if and only if it has no forbidden choice.
         """
         # The least penalty above every feasible cost: a larger one would only need a wider dtype.
-        penalty = 1 + self.largest
+        penalty = 1 + self.max_total
         if self.allowed is None:
             return self, penalty
         # All layers may have a forbidden choice at once, on top of their charges.

@@ -56,7 +56,7 @@ class ThresholdTable:
         return are_chains(self.ends, len(self.data))
 
     @cached_property
-    def largest(self) -> int:
+    def max_total(self) -> int:
         """An upper bound on the cost of an assignment, and on that of any threshold."""
         # No layer costs more than its full charge at every threshold: n^H - 1 times, at most.
         columns = map(as_list, (self.data, self.model, *self.pairs))
@@ -87,7 +87,7 @@ class ThresholdTable:
 
     def tables(self) -> list[CostTable]:
         """Return the table of each threshold, t = 1 to H."""
-        dtype = exact_dtype(self.largest)
+        dtype = exact_dtype(self.max_total)
         node = np.array([self.data, self.model], dtype).T
         ends = np.array(self.ends, np.intp).reshape(-1, 2)
         edge: Integers = np.array(self.pairs, dtype).T.reshape(-1, 2, 2)

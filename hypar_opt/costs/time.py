@@ -280,7 +280,7 @@ class TimeCost(ArrayCost):
             latencies=None,
             memory=None,
             hops=None,
-            largest=0,
+            max_total=0,
             relaxes_ring_splits=False,
         )
 
@@ -424,7 +424,7 @@ class TimeCost(ArrayCost):
 
     def with_memory(self, memory: PricedLoad) -> Self:
         """Return the cost with a price of memory, in integers that hold both."""
-        return replace(self, memory=memory, largest=self.largest + 4 * memory.upper_bound)
+        return replace(self, memory=memory, max_total=self.max_total + 4 * memory.upper_bound)
 
     @property
     def level_links(self) -> Sequence[object]:

@@ -88,7 +88,7 @@ def constrained(
         return replace(table, allowed=allowed)
     weights = workload.is_weight_boundary
     if weights.any():
-        penalty = 1 + table.largest
+        penalty = 1 + table.max_total
         dtype = exact_dtype(penalty * (1 + int(weights.sum())))
         edge = table.edge.astype(np.result_type(table.edge, dtype))
         # In the table's integers: a penalty may exceed int64.

@@ -315,7 +315,7 @@ def _of_cuts(plan: Plan) -> Certificate:
                     continue
                 try:
                     table = problem.table(span)
-                    proof = _proof_of(table, table.largest)
+                    proof = _proof_of(table, table.max_total)
                 except RefusedError:
                     if span.stage is None:
                         raise

@@ -125,7 +125,7 @@ def bound_of_chain(table: CostTable, proof: TableProof, where: str) -> Fraction:
     # A file may hold any integers, and an overflow would prove anything: int64 only where all
     # sums fit it.
     highest = max(abs(potential) for row in proof.potentials for potential in row)
-    largest = 2 * highest + proof.scale * (1 + table.largest)
+    largest = 2 * highest + proof.scale * (1 + table.max_total)
     load: Integers = np.zeros(table.node.shape, object) if table.load is None else table.load
     largest += proof.multiplier * int(load.max())
     dtype = exact_dtype(largest)

@@ -495,7 +495,7 @@ def _elimination_bound(table: ReferenceTable, proof: EliminationProof, where: st
     # A file may hold any integers: int64 only where no sum of them can overflow it.
     entries = [0, *(abs(entry) for message in proof.messages for entry in message)]
     highest = max(entries) + max(map(abs, constants))
-    dtype = exact_dtype(table.largest + (len(constants) + 1) * highest)
+    dtype = exact_dtype(table.max_total + (len(constants) + 1) * highest)
     cells = Cells(table, proof.groups, proof.refined)
     position = {layer: n for n, layer in enumerate(proof.order)}
     neighbours: list[set[int]] = [set() for _ in constants]

@@ -318,7 +318,7 @@ class SharedLatencies:
         nodes = np.unique(table.node_kinds, return_index=True)[1]
         by_level = np.array(states, np.intp).T
         sets = cost.reduction_levels(workload, nodes[:, None], [by_level[:, None]])
-        groups = cost.symmetries(workload, levels).groups
+        groups = cost.symmetries(workload, levels).level_groups
         kinds: dict[tuple[frozenset[tuple[int, int]], int], int] = {}
         kind_of = {0: 0}
         for levels_set in np.unique(sets[sets > 0]).tolist():

@@ -589,7 +589,7 @@ class PlansWithOverlap:
             return [row - before for row, before in zip(*rows, strict=True)]
 
         kinds = np.stack([kinds_of_nodes(workload).numbers, keys, *choices])
-        changes: NDArray[Any] = of_kinds(kinds, of_nodes).astype(exact_dtype(cost.largest))
+        changes: NDArray[Any] = of_kinds(kinds, of_nodes).astype(exact_dtype(cost.max_total))
         numbers = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers
         sources, targets = workload.ends.T
         kinds = np.stack([numbers, *choices[:, sources], *choices[:, targets]])

@@ -51,7 +51,7 @@ class PseudoBoolean:
         """Return the function of a table of two choices in which every layer is allowed one."""
         if isinstance(table, ThresholdTable):
             return cls._of_thresholds(table)
-        dtype = np.int64 if table.largest < _MAX_COST else np.object_
+        dtype = np.int64 if table.max_total < _MAX_COST else np.object_
         first, second = table.node.T.astype(dtype)
         graph = graph_of(table.layers, table.ends)
         pairs = table.edge.reshape(-1, 4).T.astype(dtype)
@@ -66,7 +66,7 @@ class PseudoBoolean:
 
     @classmethod
     def _of_thresholds(cls, table: ThresholdTable) -> PseudoBoolean:
-        beyond = max(table.largest, table.parts**table.levels) >= _MAX_COST
+        beyond = max(table.max_total, table.parts**table.levels) >= _MAX_COST
         dtype = np.object_ if beyond else np.int64
         data, model = (np.asarray(column, dtype)[:, None] for column in (table.data, table.model))
         graph = graph_of(len(table.data), table.ends)

@@ -77,7 +77,7 @@ def test_bytes_that_declare_nothing_are_charged_and_searched_as_ours(seed: int) 
         (cost.edge(workload, edges[:, None], sources, targets) for cost in (ours, theirs)),
     ):
         assert all((4 * row == their).all() for row, their in zip(one, other, strict=True))
-    groups, same = (cost.symmetries(workload, levels).groups for cost in (ours, theirs))
+    groups, same = (cost.symmetries(workload, levels).level_groups for cost in (ours, theirs))
     assert groups == same
     table, thresholds = (cost.thresholds(workload, levels) for cost in (ours, theirs))
     assert (table is None) == (thresholds is None)
@@ -129,12 +129,12 @@ def test_levels_are_alike_only_if_no_two_states_tell_them_apart(seed: int) -> No
     ]
     charged = exact_sum(cost.edge(workload, edges, [source], [target])) if few else 0
     for one, other in itertools.combinations(range(levels), 2):
-        if alike.kinds[one] == alike.kinds[other]:
+        if alike.level_kinds[one] == alike.level_kinds[other]:
             for own in operations:
                 at_both = (cost.charged(own._replace(level=level)) for level in (one, other))
                 assert np.equal(*at_both).all()
-        if alike.groups[one] == alike.groups[other] and few:
-            assert alike.kinds[one] == alike.kinds[other]
+        if alike.level_groups[one] == alike.level_groups[other] and few:
+            assert alike.level_kinds[one] == alike.level_kinds[other]
             order = np.arange(levels)
             order[[one, other]] = other, one
             ends = [source[order]], [target[order]]

@@ -102,7 +102,7 @@ PROOFS = (
     Mutant(
         "messages overflow 64 bits",
         _FLOWS,
-        "dtype = exact_dtype(table.largest + (len(constants) + 1) * highest)",
+        "dtype = exact_dtype(table.max_total + (len(constants) + 1) * highest)",
         "dtype = np.int64",
         ("proofs/test_graph_proofs",),
     ),

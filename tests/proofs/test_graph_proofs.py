@@ -49,7 +49,7 @@ def reference(table: CostTable) -> ReferenceTable:
 
 def prove(table: CostTable) -> Proof:
     """Return a proof of a table, whatever its optimum."""
-    return prove_to(reference(table), table.largest)
+    return prove_to(reference(table), table.max_total)
 
 
 def unshared(proof: Proof) -> EliminationProof:

@@ -60,7 +60,7 @@ def test_priced_tables_are_derived_twice_to_the_unit(first: int) -> None:
         more: Any = {"waits": waits_on(array), "units": units, "forward": forward}
         least = least_of(own.instance.cost.time, array, overlap)
         cost = OverlapTime.of(least, workload, nodes, **more)
-        cost = replace(cost.in_units(own.instance.cost.time.per_unit, workload), largest=2**80)
+        cost = replace(cost.in_units(own.instance.cost.time.per_unit, workload), max_total=2**80)
         assert problem.charges.resolution == cost.scale
         states: list[list[State]] = []
         for node, laid_out in enumerate(graph.nodes):

@@ -50,7 +50,7 @@ def least_of(table: ReferenceTable) -> int:
     """The least of a table, as it is proved."""
     if table.is_chain:
         return int(bound_of_chain(table.by_edge, prove_chain(table.by_edge), ""))
-    return bound_of(table, prove(table, table.largest), "")
+    return bound_of(table, prove(table, table.max_total), "")
 
 
 def spans_of(problem: CutProblem) -> list[UnitSpan]:

@@ -223,7 +223,7 @@ def test_what_is_of_one_kind_is_charged_alike(seed: int) -> None:
 def test_permuting_levels_of_a_group_changes_no_charge_of_a_boundary(seed: int) -> None:
     instance = drawn(seed)
     workload, levels = instance.workload, instance.problem.levels
-    groups = np.array(instance.cost.symmetries(workload, levels).groups)
+    groups = np.array(instance.cost.symmetries(workload, levels).level_groups)
     rng = np.random.default_rng(seed)
     shape = levels, len(workload.ends), 50
     source, target = rng.integers(0, len(workload.choices), (2, *shape))
@@ -266,7 +266,9 @@ def test_groups_of_a_machine_of_nodes_and_of_prime_factors() -> None:
     def groups(**stated: Any) -> list[int]:
         network = find_network("resnet-18")
         instance = Instance(network, problem_of(network, **stated, **asked))
-        return list(instance.cost.symmetries(instance.workload, instance.problem.levels).groups)
+        return list(
+            instance.cost.symmetries(instance.workload, instance.problem.levels).level_groups
+        )
 
     assert groups(array="h100-8x8", cost="time") == [0, 0, 0, 1, 1, 1]
     assert groups(hierarchy=(6, 8), batch=48) == [0, 1, 0, 0, 0]

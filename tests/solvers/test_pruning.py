@@ -67,6 +67,6 @@ def test_all_assignments_up_to_the_cutoff_are_left(table: CostTable, most: int) 
 def test_what_is_left_costs_the_same(table: CostTable, most: int) -> None:
     table = replace(table, load=None, capacity=None, allowed=None)
     left = pruned(table, most)
-    assert left.largest <= table.largest
+    assert left.max_total <= table.max_total
     for columns in itertools.product(*(range(len(row)) for row in left.states)):
         assert left.price(columns) == table.price(left.assignment(columns))

@@ -68,7 +68,7 @@ class ReferenceTable:
         return [np.flatnonzero(row) for row in self.allowed]
 
     @property
-    def largest(self) -> int:
+    def max_total(self) -> int:
         """An upper bound on an assignment's cost, and on each sum of charges."""
         highest = [int(part.max(initial=0)) for part in self.charges]
         nodes: list[int] = self.node.max(axis=1).tolist()

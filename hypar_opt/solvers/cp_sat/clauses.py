@@ -95,7 +95,7 @@ def _common_charges_moved(table: AnyTable) -> AnyTable:
     edges then charge nothing, and are left out.
     """
     # Moved, a charge counts at the node and still at most twice at the edge.
-    dtype = exact_dtype(3 * table.largest)
+    dtype = exact_dtype(3 * table.max_total)
     node = [row.astype(dtype) for row in table.node]
     edge: list[Integers] = [charges.astype(dtype) for charges in table.edge]
     for ends, charges in zip(table.ends.tolist(), edge, strict=True):

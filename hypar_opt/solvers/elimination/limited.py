@@ -178,8 +178,8 @@ class _Limited:
         """Return the table with loads at a price, rounded down, and without the capacity."""
         node = self.table.node.astype(object) + at_price(self.load, price)
         priced = replace(self.table, node=node, load=None, capacity=None)
-        priced = replace(priced, node=node.astype(exact_dtype(priced.largest)))
-        return priced.with_big_m(self.table.hard_kinds, 1 + priced.largest)
+        priced = replace(priced, node=node.astype(exact_dtype(priced.max_total)))
+        return priced.with_big_m(self.table.hard_kinds, 1 + priced.max_total)
 
     def by_prices(self, free: _AtPrice) -> None:
         """Raise the bound, by the prices at which two known assignments cost the same.
@@ -213,7 +213,7 @@ class _Limited:
 
     def _least_loaded(self) -> _AtPrice | None:
         """Return what fits at the lowest price that was tried; None if nothing fits."""
-        highest = Fraction(self.table.largest + 1)  # no cost outweighs a unit of load
+        highest = Fraction(self.table.max_total + 1)  # no cost outweighs a unit of load
         price = Fraction(1, 2**10)
         while (optimum := self.at(price)).load > self.capacity:
             if price == highest:

@@ -25,7 +25,7 @@ def in_coarse_units(table: CostTable) -> tuple[CostTable, int]:
     """
     unit, coarse = 1, table
     # In no form of the program is a coefficient larger.
-    if 2 * table.largest < MAX_COST:
+    if 2 * table.max_total < MAX_COST:
         return coarse, unit
     while True:
         # Constraints change no cost, and without them the program is soon made.

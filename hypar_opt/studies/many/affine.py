@@ -98,7 +98,7 @@ class AffineTable:
             for name in _COLUMNS
         }
         table = replace(self.first, levels=levels, **columns)
-        dtype = exact_dtype(table.largest)
+        dtype = exact_dtype(table.max_total)
         return replace(table, **{name: column.astype(dtype) for name, column in columns.items()})
 
     def line(self, assignment: Sequence[int], levels: int) -> tuple[int, int]:
@@ -128,7 +128,7 @@ class AffineTable:
         """
         room = 2**62 if self.is_chain else 2**56
         first, more = (
-            replace(table, levels=levels).largest for table in (self.first, self.per_step)
+            replace(table, levels=levels).max_total for table in (self.first, self.per_step)
         )
         # Also where nothing is charged, its factors have to fit.
         steps = (room - 1 - first - self.first.parts**levels) // max(1, more)
