@@ -1,7 +1,7 @@
 """The cheapest assignments of a graph whose loads add up to at most capacities, one by one.
 
-For each frontier the Pareto front of what completes it, in cost and loads, is computed from the end;
-from the start, the assignment with the least bound is extended, which these fronts tell exactly.
+For each frontier the Pareto front of what completes it, in cost and loads, is computed from the
+end; from the start, the assignment with the least bound is extended, which these tell exactly.
 With loads at a price, least sums leave out what is in no assignment of interest. Between places
 with few frontiers, paths are of few kinds: those of equal blocks are found once, and fronts are
 kept at these places alone.

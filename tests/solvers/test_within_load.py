@@ -133,8 +133,8 @@ def test_96_blocks_of_36_states_leave_few_labels_and_no_detour(
     )
     counting = Counting()
     cost, chosen = next(cheapest_within(graph, [96 * 1500], MOST, counting))
-    # The fronts tell exactly: each block is decided once. Of paths there are three kinds.
-    assert len(counting.checks) == 2 * blocks + 3
+    # The fronts tell exactly: each block is decided once. Of paths there are eight kinds.
+    assert len(counting.checks) == 2 * blocks + 8
     assert cost_and_loads(graph, chosen)[0] == cost
     assert len(set(chosen)) > 1
 

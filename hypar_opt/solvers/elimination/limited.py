@@ -204,9 +204,9 @@ class _Limited:
         bound = optimum.bound - int(price * self.capacity)
         if bound > self.bound or not price:
             self.bound, self.price = bound, price
-        if self.best is None or optimum.cost < self.best.cost:
-            if self.table.fits(optimum.assignment):
-                self.best = optimum
+        cheaper = self.best is None or optimum.cost < self.best.cost
+        if cheaper and self.table.fits(optimum.assignment):
+            self.best = optimum
         return optimum
 
     def _load_of(self, assignment: Sequence[int]) -> int:
