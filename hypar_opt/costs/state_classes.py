@@ -112,7 +112,7 @@ class ClassTable:
         As in `CostTable`.
     load : (kinds of nodes, states)
         The part of ``capacity`` that a state uses; None if nothing is limited.
-    capacity
+    capacity, more_limits
         As in `CostTable`.
     hard_kinds
         The kinds of boundaries whose charges are penalties, above those of all assignments.
@@ -135,9 +135,17 @@ class ClassTable:
     resolution: int
     load: Integers | None = None
     capacity: int | None = None
+    more_limits: tuple[tuple[Integers, int], ...] = ()
     hard_kinds: frozenset[int] = frozenset()
     most: int | None = None
     found: dict[Hashable, Any] = field(default_factory=dict)
+
+    @property
+    def limits(self) -> tuple[tuple[Integers, int], ...]:
+        """All loads, each with its capacity."""
+        if self.load is None or self.capacity is None:
+            return ()
+        return ((self.load, self.capacity), *self.more_limits)
 
     @cached_property
     def bound(self) -> int:
@@ -215,11 +223,11 @@ class ClassTable:
         return tuple(node.argmin(axis=1)[self.node_kinds].tolist())
 
     def fits(self, assignment: Sequence[int]) -> bool:
-        """Return whether an assignment keeps to the capacity, if there is one."""
-        if self.load is None or self.capacity is None:
-            return True
-        loads = self.load[self.node_kinds, list(assignment)]
-        return sum(map(int, loads.tolist())) <= self.capacity
+        """Return whether an assignment keeps to all capacities."""
+        return all(
+            sum(load[self.node_kinds, list(assignment)].tolist()) <= capacity
+            for load, capacity in self.limits
+        )
 
     def price(self, assignment: Sequence[int]) -> int:
         """Return an assignment's cost, as the entries count."""

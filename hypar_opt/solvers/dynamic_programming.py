@@ -22,7 +22,6 @@ from hypar_opt.solvers.base import (
     Status,
     Table,
 )
-from hypar_opt.solvers.capacity import within_capacity
 from hypar_opt.solvers.product_states import cheapest_by_bounds, cheapest_states
 
 if TYPE_CHECKING:
@@ -64,16 +63,14 @@ class DynamicProgramming(Solver):
     def solve(self, table: EliminatedTable, options: SolverOptions) -> SolveResult:
         deadline = Deadline.after(options.time_limit)
         try:
-            if isinstance(table, ClassTable):
-                from hypar_opt.solvers.elimination.limited import solve_limited
-
-                return solve_limited(table, deadline)
-            if not isinstance(table, FactoredTable) and not table.is_chain:
+            if isinstance(table, ClassTable) or (isinstance(table, CostTable) and table.limits):
                 from hypar_opt.solvers.elimination.limited import classes_of, solve_limited
+
+                classes = table if isinstance(table, ClassTable) else classes_of(table)
+                return solve_limited(classes, deadline)
+            if not isinstance(table, FactoredTable) and not table.is_chain:
                 from hypar_opt.solvers.elimination.solve import solve
 
-                if isinstance(table, CostTable) and len(table.limits) == 1:
-                    return solve_limited(classes_of(table), deadline)
                 return solve(table, deadline)
             match table:
                 case ThresholdTable():
@@ -90,17 +87,14 @@ class DynamicProgramming(Solver):
 def _table(table: CostTable, deadline: Deadline) -> SolveResult:
     """Solve a plain table: of one level, or of all levels with a column per state."""
     unconstrained, penalty = table.with_penalty()
-    # A capacity couples the layers, so one cheapest path per choice is not enough.
-    if table.capacity is not None:
-        objective, assignment = within_capacity(table, deadline)
-    elif table.choices == 2:
+    if table.choices == 2:
         data, model = unconstrained.node.T
         pairs = unconstrained.edge.reshape(-1, 4).T
         alone = ThresholdTable(data, model, table.ends, tuple(pairs), levels=1)
         objective, assignment = _by_thresholds(alone, deadline)
     else:
         objective, assignment = _any_choices(unconstrained, deadline)
-    if objective is None or objective >= penalty:
+    if objective >= penalty:
         return SolveResult(None, None, Status.INFEASIBLE)
     return SolveResult(assignment, objective, Status.OPTIMAL, bound=objective)
 

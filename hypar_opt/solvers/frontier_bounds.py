@@ -73,8 +73,8 @@ class FrontierBounds:
     behind: Sequence[Floats]
 
     @classmethod
-    def of(cls, graph: LoadedGraph, capacity: int, most: int, price: Fraction) -> FrontierBounds:
-        """Find those of assignments that cost at most so much and have a load of at most so much.
+    def of(cls, graph: LoadedGraph, most: int, price: Fraction) -> FrontierBounds:
+        """Find those of assignments whose sum is at most so much.
 
         Raises
         ------
@@ -83,13 +83,13 @@ class FrontierBounds:
         """
         shift = max(0, most.bit_length() - 62)
         scaled, extension = float(price / 2**shift), Extension(graph)
-        highest = (float(most >> shift) + 1 + scaled * capacity) * (1 + _ROUNDING)
+        highest = (float(most >> shift) + 2) * (1 + _ROUNDING)
         return cls(
             graph, extension, scaled, shift, highest, *_sums(graph, extension, scaled, shift)
         )
 
     def charged(self, costs: Integers, loads: Integers) -> Floats:
-        """Return sums of costs and loads at the price."""
+        """Return sums of costs and loads, ``(..., limits)``, at the price of the first limit."""
         return _charged(costs, loads, self.price, self.shift)
 
     @property
@@ -106,16 +106,17 @@ class FrontierBounds:
 
     @cached_property
     def narrow_places(self) -> list[int]:
-        """Layers with few frontiers, the first and behind the last among them."""
+        """Layers with few frontiers or of one layer, the first and behind the last among them."""
         counts = np.array([*map(len, self.alive)])
         ends = np.pad(counts, _NEAR, "edge")
         lowest = np.lib.stride_tricks.sliding_window_view(ends, 2 * _NEAR + 1).min(axis=1)
         places = np.flatnonzero(counts == lowest).tolist()
-        return sorted({0, *places, len(counts) - 1})
+        single = (layer for layer, decided in enumerate(self.graph.frontiers) if len(decided) < 2)
+        return sorted({0, *places, *single, len(counts) - 1})
 
 
 def _charged(costs: Integers, loads: Integers, price: float, shift: int) -> Floats:
-    total: Floats = (costs >> shift).astype(float) + price * loads.astype(float)
+    total: Floats = (costs >> shift).astype(float) + price * loads[..., 0].astype(float)
     return total
 
 
@@ -163,6 +164,8 @@ def _sums(
 def best_price(graph: LoadedGraph, capacity: int) -> tuple[Fraction, int, int | None]:
     """Return the price of loads whose least sum bounds most, the bound, and a cost that fits.
 
+    Of the first limit alone.
+
     The next price is the one at which the two known assignments around the capacity cost the same.
 
     Raises
@@ -182,7 +185,7 @@ def best_price(graph: LoadedGraph, capacity: int) -> tuple[Fraction, int, int | 
             charges = extension.charges(layer, frontier)
             rest = extension.each_after(behind[layer + 1], layer, frontier)
             column = int((_charged(charges, loads, scaled, shift) + rest).argmin())
-            cost, load = cost + int(charges[column]), load + int(loads[column])
+            cost, load = cost + int(charges[column]), load + int(loads[column, 0])
             frontier = extension.after(layer, frontier, column)
         return cost, load
 

@@ -31,8 +31,10 @@ class LoadedGraph:
 
     Parameters
     ----------
-    costs, loads
+    costs
         By layer: ``(columns,)``.
+    loads
+        By layer: ``(columns, limits)``. Prices are those of the first limit's.
     ports
         What a layer's neighbours see of each column, by layer: ``(columns,)``.
     edges

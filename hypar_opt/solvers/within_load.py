@@ -1,7 +1,7 @@
-"""The cheapest assignments of a graph whose loads add up to at most a capacity, one by one.
+"""The cheapest assignments of a graph whose loads add up to at most capacities, one by one.
 
-For each frontier the Pareto front of what completes it, in cost and load, is computed from the end;
-from the start, the assignment with the least bound is extended, which these fronts tell exactly.
+For each frontier the Pareto front of what completes it, in cost and loads, is computed from the
+end; from the start, the assignment with the least bound is extended, which these tell exactly.
 With loads at a price, least sums leave out what is in no assignment of interest. Between places
 with few frontiers, paths are of few kinds: those of equal blocks are found once, and fronts are
 kept at these places alone.
@@ -11,18 +11,19 @@ Source: docs/algorithms.md.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import pairwise
+from operator import add, le
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypar_opt.errors import RefusedError
 from hypar_opt.integers import Integers
-from hypar_opt.solvers.capacity import Front, pareto_front
 from hypar_opt.solvers.frontier_bounds import TOO_MANY, FrontierBounds, best_price
 from hypar_opt.solvers.loaded_graph import Frontier, LoadedGraph
 
@@ -39,10 +40,22 @@ _PARTS_OF_GAP = (16, 8, 4, 2, 1)
 """Of a gap, the parts above the bound in which an optimum is sought in turn."""
 
 _AT_ONCE = 2**20
-"""Entries of fronts that are joined at once."""
+"""Entries of fronts that are joined at once, in about 0.2 s: between checks of the deadline."""
+
+_OF_SEVERAL = 2**13
+"""Those of several limits, in about as long."""
 
 _RESOLUTION = 2**10
 """So many parts of the gap tell bounds of equal blocks apart."""
+
+Front = tuple[Integers, Integers]
+"""Costs ``(paths,)`` and loads ``(paths, limits)`` of the paths that no other dominates.
+
+By ascending loads of the first limit.
+"""
+
+Loads = tuple[int, ...]
+"""By limits, of what is decided."""
 
 Paths = Sequence[tuple[Frontier, Front]]
 """The fronts of paths from a frontier to others further on."""
@@ -50,19 +63,21 @@ Paths = Sequence[tuple[Frontier, Front]]
 
 def cheapest_within(
     graph: LoadedGraph,
-    capacity: int,
+    capacities: Sequence[int],
     most: int,
     deadline: Deadline,
     price: Fraction | None = None,
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield assignments within a capacity with their costs, in the order of these.
+    """Yield assignments within capacities with their costs, in the order of these.
 
     Parameters
     ----------
+    capacities : (limits,)
     most
         The highest cost that is of interest.
     price
-        That of a unit of load, at which sums are to leave out assignments; by default the best.
+        That of a unit of the first limit's load, at which sums are to leave out assignments; by
+        default the best.
 
     Raises
     ------
@@ -73,14 +88,15 @@ def cheapest_within(
     """
     limits = {most}
     if price is None:
-        price, bound, upper = best_price(graph, capacity)
+        price, bound, upper = best_price(graph, capacities[0])
         if upper is not None:
             sought = (bound + -(-(upper - bound) // part) for part in _PARTS_OF_GAP)
             limits |= {min(limit, most) for limit in sought}
     last = -1
     for upto in sorted(limits):
-        labels = LabelledGraph.of(graph, capacity, upto, deadline, price)
-        for cost, chosen in labels.cheapest(capacity, upto, deadline):
+        at_most = upto + int(price * capacities[0])
+        labels = LabelledGraph.of(graph, capacities, at_most, deadline, price)
+        for cost, chosen in labels.cheapest(capacities, upto, deadline):
             if cost > last:
                 yield cost, chosen
         last = upto
@@ -88,7 +104,7 @@ def cheapest_within(
 
 @dataclass(frozen=True, eq=False)
 class LabelledGraph:
-    """The Pareto fronts of what completes frontiers, within a capacity and up to a cost.
+    """The Pareto fronts of what completes frontiers, within capacities and up to a sum.
 
     Parameters
     ----------
@@ -107,25 +123,44 @@ class LabelledGraph:
 
     @classmethod
     def of(
-        cls, graph: LoadedGraph, capacity: int, most: int, deadline: Deadline, price: Fraction
+        cls,
+        graph: LoadedGraph,
+        capacities: Sequence[int],
+        most: int,
+        deadline: Deadline,
+        price: Fraction,
     ) -> LabelledGraph:
-        """Find them; the parameters and the errors are those of `cheapest_within`."""
-        bounds = FrontierBounds.of(graph, capacity, most, price)
+        """Find them; parameters and errors are those of `cheapest_within`.
+
+        Parameters
+        ----------
+        most
+            The highest sum of interest: of a cost, and of the first limit's load at the price.
+        """
+        bounds = FrontierBounds.of(graph, most, price)
         between = _PathsBetween(bounds, deadline)
-        none = graph.zero
         places = bounds.narrow_places
-        fronts: dict[int, dict[Frontier, Front]] = {places[-1]: {(): (none, none)}}
+        fronts: dict[int, dict[Frontier, Front]] = {places[-1]: {(): _none(graph)}}
         ends: list[int] = []
         paths: list[Mapping[Frontier, Paths]] = []
         for first, last in pairwise(places):
             ends += [last] * (last - first)
             paths += between.of(first, last)
         labels = 0
+        room = np.array(capacities, graph.zero.dtype)
+        # What is decided before a place loads no less than the lightest columns.
+        lightest = [room - room, *(loads.min(axis=0) for loads in graph.loads)]
+        before = np.cumsum(lightest, axis=0)
         for first, last in reversed([*pairwise(places)]):
             deadline.check()
             fronts[first] = {
                 frontier: _joined(
-                    bounds, first, frontier, paths[first], fronts[last], capacity, most
+                    bounds,
+                    bounds.most - bounds.before[first][frontier],
+                    paths[first].get(frontier, ()),
+                    fronts[last],
+                    room - before[first],
+                    deadline,
                 )
                 for frontier in bounds.alive[first]
             }
@@ -135,16 +170,15 @@ class LabelledGraph:
         return cls(bounds, fronts, ends, paths)
 
     def cheapest(
-        self, capacity: int, most: int, deadline: Deadline
+        self, capacities: Sequence[int], most: int, deadline: Deadline
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield assignments as `cheapest_within`, for no more of both than is labelled."""
-        graph, extension = self.bounds.graph, self.bounds.extension
-        layers = len(graph.costs)
+        """Yield assignments as `cheapest_within`, for no more of each than is labelled."""
+        layers = len(self.bounds.graph.costs)
         # Of equal bounds the one that is decided furthest is extended.
-        waiting: list[tuple[int, int, int, int, Frontier, tuple[int, ...]]] = []
-        start = self._least(0, (), capacity)
+        waiting: list[tuple[int, int, int, Loads, Frontier, tuple[int, ...]]] = []
+        start = self._least(0, (), capacities)
         if start is not None and start <= most:
-            waiting.append((start, 0, 0, 0, (), ()))
+            waiting.append((start, 0, 0, (0,) * len(capacities), (), ()))
         while waiting:
             bound, undecided, cost, load, frontier, decided = heappop(waiting)
             layer = -undecided
@@ -152,56 +186,173 @@ class LabelledGraph:
                 yield bound, decided
                 continue
             deadline.check()
-            charged = extension.charges(layer, frontier)
-            for column, further in enumerate(charged.tolist()):
-                after = extension.after(layer, frontier, column)
-                loaded = load + int(graph.loads[layer][column])
-                rest = self._least(layer + 1, after, capacity - loaded)
-                if rest is not None and cost + further + rest <= most:
-                    spent = cost + further
-                    entry = spent + rest, -layer - 1, spent, loaded, after, (*decided, column)
+            extended = self._extended(layer, frontier, cost, load, capacities)
+            for column, least, spent, loaded, after in extended:
+                if least <= most:
+                    entry = least, -layer - 1, spent, loaded, after, (*decided, column)
                     heappush(waiting, entry)
 
-    def _least(self, layer: int, frontier: Frontier, room: int) -> int | None:
-        """Return the least cost that completes a frontier with a load; None if nothing does."""
+    def first_of_cheapest(
+        self, capacities: Sequence[int], most: int, order: Sequence[int], deadline: Deadline
+    ) -> tuple[int, list[int]] | None:
+        """Return the least cost, and the canonical assignment of that cost; None if it is higher.
+
+        The one that is first if columns are compared from the last layer back.
+
+        Parameters
+        ----------
+        most
+            The highest cost of interest.
+        order
+            The number of each layer, from 0.
+
+        Returns
+        -------
+        cost
+        columns : (layers,)
+            By their numbers.
+        """
+        lowest = self._least(0, (), capacities)
+        if lowest is None or lowest > most:
+            return None
+        digits = max(map(len, self.bounds.graph.costs)).bit_length()
+        # A label is an assignment, whose columns are digits of its rank, and its loads.
+        labels: dict[tuple[Frontier, int], list[tuple[int, Loads]]]
+        labels = {((), 0): [(0, (0,) * len(capacities))]}
+        decided = [False] * len(order)
+        undecided = len(order)
+        """Of the highest number, and one."""
+        for layer, number in enumerate(order):
+            deadline.check()
+            further: dict[tuple[Frontier, int], list[tuple[int, Loads]]] = {}
+            for (frontier, cost), of_frontier in labels.items():
+                for rank, load in of_frontier:
+                    extended = self._extended(layer, frontier, cost, load, capacities)
+                    for column, least, spent, loaded, after in extended:
+                        if least == lowest:
+                            label = rank | column << digits * number, loaded
+                            further.setdefault((after, spent), []).append(label)
+            decided[number] = True
+            while undecided and decided[undecided - 1]:
+                undecided -= 1
+            # All can be completed: where layers from the last back are decided, their digits tell.
+            shift = digits * undecided
+            least_rank = min(rank >> shift for few in further.values() for rank, _ in few)
+            labels = {
+                key: _undominated(label for label in few if label[0] >> shift == least_rank)
+                for key, few in further.items()
+            }
+        ((rank, _),) = labels[(), lowest]
+        return lowest, [rank >> digits * number & 2**digits - 1 for number in range(len(order))]
+
+    def _extended(
+        self, layer: int, frontier: Frontier, cost: int, load: Loads, capacities: Sequence[int]
+    ) -> Iterator[tuple[int, int, int, Loads, Frontier]]:
+        """Yield a layer's columns with which a frontier can be completed within the capacities.
+
+        With each the least cost of that, and the cost, the loads and the frontier that it leaves.
+        """
+        extension, loads = self.bounds.extension, self.bounds.graph.loads[layer].tolist()
+        for column, further in enumerate(extension.charges(layer, frontier).tolist()):
+            after = extension.after(layer, frontier, column)
+            loaded = tuple(map(add, load, loads[column]))
+            room = [capacity - taken for capacity, taken in zip(capacities, loaded, strict=True)]
+            rest = self._least(layer + 1, after, room)
+            if rest is not None:
+                yield column, cost + further + rest, cost + further, loaded, after
+
+    def _least(self, layer: int, frontier: Frontier, room: Sequence[int]) -> int | None:
+        """Return the least cost that completes a frontier within loads; None if nothing does."""
         graph = self.bounds.graph
         if layer in self.fronts:
-            ways: Paths = [(frontier, (graph.zero, graph.zero))]
+            ways: Paths = [(frontier, _none(graph))]
             fronts = self.fronts[layer]
         else:
             ways, fronts = self.paths[layer].get(frontier, ()), self.fronts[self.ends[layer]]
-        sums = []
+        sums: list[int] = []
         for end, (costs, loads) in ways:
             rest, amounts = fronts.get(end, (costs[:0], loads[:0]))
-            fitting = amounts.searchsorted(room - loads, "right")
-            fits = fitting > 0
-            sums += (costs[fits] + rest[fitting[fits] - 1]).tolist()
+            if len(room) == 1:
+                fitting = amounts[:, 0].searchsorted(room[0] - loads[:, 0], "right")
+                fits = fitting > 0
+                sums += (costs[fits] + rest[fitting[fits] - 1]).tolist()
+            else:
+                fits = _fit(loads[:, None] + amounts, room)
+                sums += (costs[:, None] + rest)[fits].tolist()
         return min(sums, default=None)
+
+
+def _none(graph: LoadedGraph) -> Front:
+    """Return the front of the path of no layers."""
+    limits = graph.loads[0].shape[1] if graph.loads else 1
+    return graph.zero, np.zeros((1, limits), graph.zero.dtype)
+
+
+def _fit(loads: Integers, room: Sequence[int] | Integers) -> NDArray[np.bool_]:
+    """Return which loads, ``(..., limits)``, are at most so many."""
+    fits: NDArray[np.bool_] = np.array(loads <= np.array(room, loads.dtype), bool)
+    return np.asarray(fits.all(axis=-1))
+
+
+def _undominated(labels: Iterable[tuple[int, Loads]]) -> list[tuple[int, Loads]]:
+    """Return labels, by ascending ranks, without those of which a lower rank has no more load."""
+    kept: list[tuple[int, Loads]] = []
+    for rank, load in sorted(labels):
+        if not any(all(map(le, other, load)) for _, other in kept):
+            kept.append((rank, load))
+    return kept
 
 
 def _joined(
     bounds: FrontierBounds,
-    layer: int,
-    frontier: Frontier,
-    paths: Mapping[Frontier, Paths],
+    above: float,
+    paths: Paths,
     fronts: Mapping[Frontier, Front],
-    capacity: int,
-    most: int,
+    room: Integers,
+    deadline: Deadline,
 ) -> Front:
-    """Return the front of what completes a frontier, given that of where its paths lead."""
-    above = bounds.most - bounds.before[layer][frontier]
-    costs, loads = [bounds.graph.zero[:0]], [bounds.graph.zero[:0]]
-    for end, (charges, amounts) in paths.get(frontier, ()):
+    """Return the front of what completes a frontier, given that of where its paths lead.
+
+    Parameters
+    ----------
+    above
+        The highest sum of interest, less the least before the frontier.
+    room : (limits,)
+        The capacities, less the least loads before it.
+    """
+    none = _none(bounds.graph)
+    at_once = _AT_ONCE if len(room) == 1 else _OF_SEVERAL
+    parts, entries = [(none[0][:0], none[1][:0])], 0
+    for end, (charges, amounts) in paths:
         rest = fronts[end]
-        step = max(1, _AT_ONCE // max(1, len(rest[0])))
+        step = max(1, at_once // max(1, len(rest[0])))
         for start in range(0, len(charges), step):
             cost = (charges[start : start + step, None] + rest[0]).ravel()
-            load = (amounts[start : start + step, None] + rest[1]).ravel()
-            of_interest = (load <= capacity) & (cost <= most)
-            of_interest = of_interest.astype(bool) & (bounds.charged(cost, load) <= above)
-            costs.append(cost[of_interest])
-            loads.append(load[of_interest])
-    return pareto_front(np.concatenate(costs), np.concatenate(loads))
+            load = amounts[start : start + step, None] + rest[1]
+            load = load.reshape(-1, load.shape[-1])
+            of_interest = _fit(load, room) & (bounds.charged(cost, load) <= above)
+            parts.append((cost[of_interest], load[of_interest]))
+            entries += len(parts[-1][0])
+            if entries > at_once:
+                deadline.check()
+                parts, entries = [_front_of(parts)], 0
+    return _front_of(parts)
+
+
+def _front_of(parts: Iterable[Front]) -> Front:
+    """Return the Pareto front of paths: those that no other path dominates, one of equals."""
+    costs, loads = map(np.concatenate, zip(*parts, strict=True))
+    order = np.lexsort((costs, *loads.T[::-1]))
+    costs, loads = costs[order], loads[order]
+    keep = np.ones(len(costs), bool)
+    if loads.shape[1] == 1:
+        # By ascending load, a path is dominated unless it costs less than all lighter ones.
+        keep[1:] = costs[1:] < np.minimum.accumulate(costs)[:-1]
+    else:
+        entries = np.column_stack((costs, loads))
+        for number, entry in enumerate(entries):
+            keep[number] = not (entries[:number][keep[:number]] <= entry).all(axis=1).any()
+    return costs[keep], loads[keep]
 
 
 class _PathsBetween:
@@ -259,10 +410,8 @@ class _PathsBetween:
         self, first: int, last: int, more: Sequence[int], above: Sequence[Sequence[int]]
     ) -> Sequence[Mapping[Frontier, Paths]]:
         bounds, graph, extension = self._bounds, self._bounds.graph, self._bounds.extension
-        none = graph.zero
-        beyond: Mapping[Frontier, Paths] = {
-            end: [(end, (none, none))] for end in bounds.alive[last]
-        }
+        none = _none(graph)
+        beyond: Mapping[Frontier, Paths] = {end: [(end, none)] for end in bounds.alive[last]}
         further = dict(zip(bounds.alive[last], more, strict=True))
         paths = []
         for layer in reversed(range(first, last)):
@@ -280,10 +429,10 @@ class _PathsBetween:
                     raise RefusedError(TOO_MANY)
                 fronts = []
                 for end, joined in parts.items():
-                    costs, amounts = map(np.concatenate, zip(*joined, strict=True))
+                    costs, amounts = _front_of(joined)
                     limit = (room - further[end]) * self._part
                     within = bounds.charged(costs, amounts) <= limit
-                    front = pareto_front(costs[within], amounts[within])
+                    front = costs[within], amounts[within]
                     if len(front[0]):
                         fronts.append((end, front))
                 if fronts:

@@ -23,7 +23,7 @@ from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.instance import instance
 from hypar_opt.plan.plan import parse_plan
 from hypar_opt.search.memory.micro_batches import ModesByMicroBatches
-from hypar_opt.solvers import SOLVERS, capacity
+from hypar_opt.solvers import SOLVERS, within_load
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, columns
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.ilp.solver import IntegerProgram
@@ -306,19 +306,21 @@ def test_a_route_is_looked_for_no_farther_than_its_end() -> None:
 
 
 @pytest.mark.parametrize("largest", [1, 3, 1000])
-def test_a_capacity_is_solved_the_same_however_much_is_sorted_at_once(largest: int) -> None:
+def test_capacities_are_solved_the_same_however_much_is_joined_at_once(largest: int) -> None:
     rng = np.random.default_rng(11)
-    for _ in range(20):
+    for number in range(20):
         table = CostTable(
             rng.integers(0, 50, (6, 3)),
             rng.integers(0, 50, (5, 3, 3)),
             chain_ends(6),
             load=rng.integers(0, 9, (6, 3)),
             capacity=20,
+            more_limits=((rng.integers(0, 9, (6, 3)), 25),) * (number % 2),
         )
         whole = DynamicProgramming().solve(table, SolverOptions())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(capacity, "_MAX_SORTED", largest)
+            patch.setattr(within_load, "_AT_ONCE", largest)
+            patch.setattr(within_load, "_OF_SEVERAL", largest)
             assert DynamicProgramming().solve(table, SolverOptions()) == whole
 
 

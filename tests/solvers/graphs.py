@@ -57,8 +57,8 @@ def optimum(table: CostTable) -> tuple[int, tuple[int, ...]] | None:
     if table.allowed is not None:
         is_allowed = table.allowed[np.arange(table.layers), assignments].all(axis=1)
         assignments, costs = assignments[is_allowed], costs[is_allowed]
-    if table.load is not None:
-        fits = table.load[np.arange(table.layers), assignments].sum(axis=1) <= table.capacity
+    for load, capacity in table.limits:
+        fits = load[np.arange(table.layers), assignments].sum(axis=1) <= capacity
         assignments, costs = assignments[fits], costs[fits]
     if not len(costs):
         return None

@@ -106,7 +106,7 @@ class RemainingColumns:
         masks = [[pick.transient <= threshold for pick in picks] for picks in self.of_nodes]
         columns = [[*compress(*of_node)] for of_node in zip(self.of_nodes, masks, strict=True)]
         costs = [_integers(pick.charge for pick in picks) for picks in columns]
-        loads = [_integers(pick.load for pick in picks) for picks in columns]
+        loads = [_integers(pick.load for pick in picks)[:, None] for picks in columns]
         ports = [ports[mask] for ports, mask in zip(self.ports, masks, strict=True)]
         return LoadedGraph(costs, loads, ports, self.edges), columns
 
@@ -219,7 +219,7 @@ class KBest:
         def below(group: Integers) -> Iterator[tuple[int, tuple[RemainingColumn, ...]]]:
             graph, of_nodes = columns.graph(int(group[-1]))
             capacity = whole - int(group[0])
-            for charges, numbers in cheapest_within(graph, capacity, limit, deadline, price):
+            for charges, numbers in cheapest_within(graph, [capacity], limit, deadline, price):
                 yield charges, tuple(picks[n] for picks, n in zip(of_nodes, numbers, strict=True))
 
         previous = None

@@ -1,8 +1,11 @@
-"""The optimum of a graph within a capacity: its loads at a price, then labels of what that leaves.
+"""The optimum of a graph within capacities: a load at a price, then labels of what that leaves.
 
 At any price of a unit of load, the least sum of costs and prices is a bound on all assignments that
 fit: a Lagrangian relaxation. Where it lies highest, columns of layers whose least sum exceeds that
 of the best known assignment at the capacity are left out. The others are compared by labels.
+
+Of several limits the sum of all loads within the sum of all capacities is one more, which has the
+price; labels are of all.
 
 Source: docs/algorithms.md; Fisher, "The Lagrangian relaxation
 method for solving integer programming problems", Management Science 27, 1981.
@@ -13,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
+from operator import lt
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,7 +26,7 @@ from hypar_opt.costs.device_load import at_price
 from hypar_opt.costs.state_classes import ClassTable, Partition
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.integers import exact_dtype
-from hypar_opt.solvers.base import MEMORY, SolveResult, Status
+from hypar_opt.solvers.base import FIRST_STEP, MEMORY, SolveResult, Status
 from hypar_opt.solvers.elimination.classes import columns_at_most, solve_classes
 from hypar_opt.solvers.feasibility import allowed_choices
 from hypar_opt.solvers.loaded_graph import LoadedGraph, edges_between, narrow_order
@@ -34,11 +39,14 @@ if TYPE_CHECKING:
     from hypar_opt.deadline import Deadline
     from hypar_opt.integers import Integers
 
+Limit = tuple["Integers", int]
+"""The loads of states, ``(kinds of nodes, states)``, and their capacity."""
+
 _PRICES = 32
 """The most prices that are tried."""
 
-_PARTS_OF_GAP = (16, 4, 1)
-"""Labels are first of a sixteenth of the gap above the bound, then of a fourth, then of all."""
+_FIRST_PART = 16
+"""Labels are first of this part of the gap above the bound, then of four times as much."""
 
 
 def classes_of(table: CostTable) -> ClassTable:
@@ -58,26 +66,38 @@ def classes_of(table: CostTable) -> ClassTable:
         resolution=table.resolution,
         load=table.load,
         capacity=table.capacity,
+        more_limits=table.more_limits,
     )
 
 
 def solve_limited(table: ClassTable, deadline: Deadline) -> SolveResult:
-    """Return the canonical optimum within a table's capacity; or the best found, with a bound."""
-    if table.load is None or table.capacity is None:
+    """Return the canonical optimum within a table's capacities; or the best found, with a bound."""
+    if not table.limits:
         return solve_classes(table, deadline)
-    if not table.allowed.any(axis=1).all():
+    if _is_infeasible(table):
         return SolveResult(None, None, Status.INFEASIBLE)
-    search = _Limited(table, table.load, table.capacity, deadline)
-    try:
-        free = search.at(Fraction())
-        if free.load > table.capacity:
-            search.by_prices(free)
-            search.by_labels()
-    except RefusedError:
-        return search.result(MEMORY)
-    except NoAnswerError as error:
-        return search.result(error.stopped_by)
-    return search.result()
+    return _Limited(table, deadline).solved()
+
+
+def _is_infeasible(table: ClassTable) -> bool:
+    """Whether a layer has no allowed choice, or the lightest ones exceed a capacity."""
+    if not table.allowed.any(axis=1).all():
+        return True
+    return any(
+        sum(np.where(table.allowed, load, load.max()).min(axis=1)[table.node_kinds].tolist())
+        > capacity
+        for load, capacity in _limits(table)
+    )
+
+
+def _limits(table: ClassTable) -> Sequence[Limit]:
+    """Return a table's loads with their capacities, of several that of their sum first."""
+    if len(table.limits) == 1:
+        return table.limits
+    loads, capacities = zip(*table.limits, strict=True)
+    total: Integers = np.sum([load.astype(object) for load in loads], axis=0)
+    dtype = exact_dtype(sum(total.max(axis=1)[table.node_kinds].tolist()))
+    return [(total.astype(dtype), sum(capacities)), *table.limits]
 
 
 class _AtPrice(NamedTuple):
@@ -101,29 +121,26 @@ class _Leftover:
 
     Parameters
     ----------
-    capacity
+    capacities
         Of the labels.
     columns
         By layer.
     order
         In which labels decide layers.
-    unit
-        That of the labels' costs.
     labels
         None if nothing is left.
     """
 
     most: int
-    capacity: int
+    capacities: Sequence[int]
     columns: Sequence[NDArray[np.intp]]
     order: Sequence[int]
-    unit: int
     labels: LabelledGraph | None
 
 
 @dataclass
 class _Limited:
-    """What is known of a table within a capacity.
+    """What is known of a table within one capacity or several.
 
     Parameters
     ----------
@@ -138,13 +155,34 @@ class _Limited:
     """
 
     table: ClassTable
-    load: Integers
-    capacity: int
     deadline: Deadline
     bound: int = 0
     best: _AtPrice | None = None
     price: Fraction = Fraction()
     stopped_by: str | None = None
+
+    @cached_property
+    def limits(self) -> Sequence[Limit]:
+        """Loads with their capacities, those at a price first."""
+        return _limits(self.table)
+
+    @property
+    def capacity(self) -> int:
+        """That of the load at a price."""
+        return self.limits[0][1]
+
+    def solved(self) -> SolveResult:
+        """Return the canonical optimum; or the best found, with a bound."""
+        try:
+            free = self.at(Fraction())
+            if free is not self.best:
+                self.by_prices(free)
+                self.by_labels()
+        except RefusedError:
+            return self.result(MEMORY)
+        except NoAnswerError as error:
+            return self.result(error.stopped_by)
+        return self.result()
 
     def at(self, price: Fraction) -> _AtPrice:
         """Return what is found with loads at a price.
@@ -166,18 +204,19 @@ class _Limited:
         bound = optimum.bound - int(price * self.capacity)
         if bound > self.bound or not price:
             self.bound, self.price = bound, price
-        if optimum.load <= self.capacity and (self.best is None or optimum.cost < self.best.cost):
+        cheaper = self.best is None or optimum.cost < self.best.cost
+        if cheaper and self.table.fits(optimum.assignment):
             self.best = optimum
         return optimum
 
     def _load_of(self, assignment: Sequence[int]) -> int:
-        loads = self.load[self.table.node_kinds, list(assignment)]
+        loads = self.limits[0][0][self.table.node_kinds, list(assignment)]
         return sum(map(int, loads.tolist()))
 
     def _priced(self, price: Fraction) -> ClassTable:
-        """Return the table with loads at a price, rounded down, and without the capacity."""
-        node = self.table.node.astype(object) + at_price(self.load, price)
-        priced = replace(self.table, node=node, load=None, capacity=None)
+        """Return the table with loads at a price, rounded down, and without the capacities."""
+        node = self.table.node.astype(object) + at_price(self.limits[0][0], price)
+        priced = replace(self.table, node=node, load=None, capacity=None, more_limits=())
         priced = replace(priced, node=node.astype(exact_dtype(priced.max_total)))
         return priced.with_big_m(self.table.hard_kinds, 1 + priced.max_total)
 
@@ -193,9 +232,9 @@ class _Limited:
         ------
         NoAnswerError
         """
-        low, high = free, self._least_loaded()
-        if high is None:
+        if free.load <= self.capacity:
             return
+        low, high = free, self._least_loaded()
         for optimum in [
             value for value in self.table.found.values() if isinstance(value, _AtPrice)
         ]:
@@ -211,93 +250,96 @@ class _Limited:
                 return
             low, high = (optimum, high) if optimum.load > self.capacity else (low, optimum)
 
-    def _least_loaded(self) -> _AtPrice | None:
-        """Return what fits at the lowest price that was tried; None if nothing fits."""
+    def _least_loaded(self) -> _AtPrice:
+        """Return what fits at the lowest price that was tried.
+
+        Raises
+        ------
+        NoAnswerError
+        """
         highest = Fraction(self.table.max_total + 1)  # no cost outweighs a unit of load
         price = Fraction(1, 2**10)
         while (optimum := self.at(price)).load > self.capacity:
             if price == highest:
-                return None
+                raise NoAnswerError("nothing that fits at a price", self.stopped_by or MEMORY)
             price = min(2**6 * price, highest)
         return optimum
 
     def by_labels(self) -> None:
         """Compare what may cost no more than the best assignment known, first a part of it.
 
+        If none is known, more and more above the bound.
+
         Raises
         ------
         RefusedError, NoAnswerError
         """
-        if self.best is None:
-            return
-        lowest, gap = self.bound, self.best.cost - self.bound
-        for part in _PARTS_OF_GAP:
-            limit = lowest + -(-gap // part)
+        lowest, highest = self.bound, self.table.max_total
+        step = lowest // FIRST_STEP + 1
+        if self.best is not None:
+            highest = self.best.cost
+            step = -(-(highest - lowest) // _FIRST_PART)
+        while self.bound <= highest:
+            limit = min(lowest + step, highest)
             optimum = self._cheapest(limit)
             if optimum is not None:
                 self.best, self.bound = optimum, optimum.cost
                 return
-            self.bound = limit + 1
+            self.bound, step = limit + 1, 4 * step
 
     def _cheapest(self, most: int) -> _AtPrice | None:
         """Return the canonical optimum, if it costs at most so much."""
-        cache, key = self.table.found, ("labels", self.price)
-        at_capacity, lowest = int(self.price * self.capacity), cache[self.price].bound
-        leftover: _Leftover | None = cache.get(key)
+        key = "labels", self.price
+        at_capacity, lowest = int(self.price * self.capacity), self.table.found[self.price].bound
+        capacities = [capacity for _, capacity in self.limits]
+        leftover: _Leftover | None = self.table.found.get(key)
         if (
             leftover is None
-            or leftover.capacity < self.capacity
+            or any(map(lt, leftover.capacities, capacities))
             or leftover.most < most + at_capacity
         ):
             # Of a further capacity at this price more is left, and so it will be of the next.
             twice = 0 if leftover is None else 2 * leftover.most - lowest
-            leftover = cache[key] = self._left(max(most + at_capacity, twice))
-        last = (most + 1) * leftover.unit - 1
-        labelled = leftover.labels and leftover.labels.cheapest(self.capacity, last, self.deadline)
-        cost, chosen = next(labelled or iter([]), (0, None))
-        if chosen is None:
+            leftover = self.table.found[key] = self._left(
+                max(most + at_capacity, twice), capacities
+            )
+        if leftover.labels is None:
             return None
-        by_layer = sorted(zip(leftover.order, chosen, strict=True))
-        assignment = tuple(int(leftover.columns[n][column]) for n, column in by_layer)
-        return _AtPrice(lowest, assignment, cost // leftover.unit, self._load_of(assignment))
+        optimum = leftover.labels.first_of_cheapest(capacities, most, leftover.order, self.deadline)
+        if optimum is None:
+            return None
+        cost, chosen = optimum
+        of_layers = zip(leftover.columns, chosen, strict=True)
+        assignment = tuple([int(columns[number]) for columns, number in of_layers])
+        return _AtPrice(lowest, assignment, cost, self._load_of(assignment))
 
-    def _left(self, most: int) -> _Leftover:
+    def _left(self, most: int, capacities: Sequence[int]) -> _Leftover:
         """Return what is left of the table where sums with loads at the price are at most so much.
 
         Raises
         ------
         RefusedError, NoAnswerError
         """
-        costed = columns_at_most(self._priced(self.price), most, self.deadline)
-        columns = [column for column, _ in costed]
+        table, kinds = self.table, self.table.node_kinds
+        columns = [
+            column for column, _ in columns_at_most(self._priced(self.price), most, self.deadline)
+        ]
         if not all(map(len, columns)):
-            return _Leftover(most, self.capacity, columns, (), 1, None)
-        order = narrow_order([*map(len, columns)], self.table.ends)
-        graph, unit = self._ranked(columns, order)
-        labels = LabelledGraph.of(
-            graph, self.capacity, (most + 1) * unit - 1, self.deadline, self.price * unit
+            return _Leftover(most, capacities, columns, (), None)
+        # From the last layer back, as assignments are compared.
+        last = len(columns) - 1
+        order = [last - n for n in narrow_order([*map(len, columns[::-1])], last - table.ends)]
+        graph = LoadedGraph(
+            costs=[table.node[kinds[n], columns[n]] for n in order],
+            loads=[
+                np.stack([load[kinds[n], columns[n]] for load, _ in self.limits], axis=1)
+                for n in order
+            ],
+            ports=[np.arange(len(columns[n])) for n in order],
+            edges=edges_between(table, columns, order),
         )
-        return _Leftover(most, self.capacity, columns, order, unit, labels)
-
-    def _ranked(
-        self, columns: Sequence[NDArray[np.intp]], order: Sequence[int]
-    ) -> tuple[LoadedGraph, int]:
-        """Return the graph of some columns, and its unit of cost.
-
-        Less than a unit is for the rank of an assignment: the canonical one of several that cost
-        the same is the first, compared from the last layer back.
-        """
-        table, unit, ranks = self.table, 1, []
-        for column in columns:
-            ranks.append(unit * np.arange(len(column), dtype=object))
-            unit *= len(column)
-        kinds = table.node_kinds
-        costs = [table.node[kinds[n], columns[n]].astype(object) * unit + ranks[n] for n in order]
-        loads = [self.load[kinds[n], columns[n]] for n in order]
-        ports = [np.arange(len(columns[n])) for n in order]
-        edges = edges_between(table, columns, order)
-        charged = {pair: charge.astype(object) * unit for pair, charge in edges.items()}
-        return LoadedGraph(costs, loads, ports, charged), unit
+        labels = LabelledGraph.of(graph, capacities, most, self.deadline, self.price)
+        return _Leftover(most, capacities, columns, order, labels)
 
     def result(self, stopped_by: str | None = None) -> SolveResult:
         """Return the best that is known, with the bound."""

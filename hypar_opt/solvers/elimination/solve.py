@@ -8,10 +8,9 @@ import numpy as np
 
 from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.thresholds import ThresholdTable
-from hypar_opt.deadline import NEVER
 from hypar_opt.errors import RefusedError
 from hypar_opt.integers import Integers
-from hypar_opt.solvers.base import CAPACITY, SolveResult, Status
+from hypar_opt.solvers.base import SolveResult, Status
 from hypar_opt.solvers.elimination import buckets, rounds
 from hypar_opt.solvers.elimination.buckets import Buckets, PairwiseCharges
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
@@ -40,20 +39,18 @@ def refusal(table: CostTable | ThresholdTable) -> str | None:
         return None
     try:
         _order_of(table)
-        if isinstance(table, CostTable) and table.more_limits:
-            _if_it_fits(table, NEVER)  # only the optimum itself tells
     except RefusedError as error:
         return error.message
     return None
 
 
 def solve(table: CostTable | ThresholdTable, deadline: Deadline) -> SolveResult:
-    """Return the canonical optimum of a table.
+    """Return the canonical optimum of a table without capacities.
 
     Raises
     ------
     RefusedError
-        If there is a `refusal`: of a capacity, if the optimum without it exceeds it.
+        If there is a `refusal`.
     NoAnswerError
         If the deadline passes.
     """
@@ -62,21 +59,10 @@ def solve(table: CostTable | ThresholdTable, deadline: Deadline) -> SolveResult:
             return _two_choices(PseudoBoolean.of(table), deadline)
         case CostTable() if trivially_infeasible(table):
             return SolveResult(None, None, Status.INFEASIBLE)
-        case CostTable() if table.more_limits:
-            return _if_it_fits(table, deadline)
         case CostTable() if table.choices == 2:
             return _two_choices(PseudoBoolean.of(table), deadline)
         case CostTable():
             return _any_choices(table, deadline)
-
-
-def _if_it_fits(table: CostTable, deadline: Deadline) -> SolveResult:
-    """Return the optimum without the capacity, if it fits the capacity."""
-    result = solve(table.unlimited, deadline)
-    assert result.assignment is not None
-    if table.exceeded(result.assignment) is not None:
-        raise RefusedError(CAPACITY)
-    return result
 
 
 def _order_of(table: CostTable | ThresholdTable) -> Order:
