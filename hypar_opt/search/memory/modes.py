@@ -346,7 +346,7 @@ def _is_around_rings(cost: CostModel) -> bool:
     return cost.physical is not None and cost.physical.rings is not None
 
 
-def uniform_link_bound(mode: TrainingMode) -> Fraction:
+def mode_free_bound(mode: TrainingMode) -> Fraction:
     """Return a bound on the plans of all modes, in as many micro-batches; or 0.
 
     Raises
@@ -357,7 +357,9 @@ def uniform_link_bound(mode: TrainingMode) -> Fraction:
     if time is None or instance.problem.groups:
         return Fraction()
     cost, arguments = replace(time, cut=True), (instance.workload, instance.problem.levels)
-    bounds = bounding(cost, *arguments) or cost.over_equal_links
+    bounds = bounding(cost, *arguments)
+    if bounds is None and _is_around_rings(cost):  # whose true links leave few levels alike
+        bounds = cost.over_equal_links
     states = states_of(*arguments, deadline)
     allowed = instance.constraints.allowed(states, deadline)
     table = classed(cost, instance.workload, states, allowed, deadline, bounds=bounds)
