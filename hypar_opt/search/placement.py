@@ -38,7 +38,7 @@ def best_placement(
     placements = _distinct_placements(problem, deadline)
     best: Plan | None = None
     for done, placement in enumerate(placements):
-        # No bound prunes placements: the presets have few distinct ones.
+        # A bound on all ways to train takes about as long as the search that it would spare.
         progress(done, len(placements))
         plan = solve(problem.placed(placement))
         if best is None or plan.cost.total < best.cost.total:

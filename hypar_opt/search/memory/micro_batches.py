@@ -9,9 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from hypar_opt.integers import divisors
-from hypar_opt.search.memory.modes import (
-    uniform_link_bound,
-)
+from hypar_opt.search.memory.modes import mode_free_bound
 from hypar_opt.search.memory.relaxation import (
     LayerModes,
 )
@@ -76,9 +74,9 @@ class ModesByMicroBatches:
         first = self.of(count).first
         return Fraction(least_compute(first.instance), first.per_unit)
 
-    def uniform_link_bound(self, count: int) -> Fraction:
+    def exchanges(self, count: int) -> Fraction:
         """Return a bound on all plans of so many micro-batches, with their exchanges; or 0."""
-        return uniform_link_bound(self.of(count).first)
+        return mode_free_bound(self.of(count).first)
 
 
 @dataclass

@@ -346,7 +346,7 @@ def _is_around_rings(cost: CostModel) -> bool:
     return cost.physical is not None and cost.physical.rings is not None
 
 
-def uniform_link_bound(mode: TrainingMode) -> Fraction:
+def mode_free_bound(mode: TrainingMode) -> Fraction:
     """Return a bound on the plans of all modes, in as many micro-batches; or 0.
 
     Raises
@@ -357,11 +357,10 @@ def uniform_link_bound(mode: TrainingMode) -> Fraction:
     if time is None or instance.problem.groups:
         return Fraction()
     cost = replace(time, relaxes_ring_splits=True)
-    bounds = (
-        bracketing_costs(cost, instance.workload, instance.problem.levels)
-        or cost.uniform_link_bounds
-    )
     of_states = replace(instance.states(deadline), cost=cost, limits=())
+    bounds = bracketing_costs(cost, instance.workload, of_states.levels)
+    if bounds is None and _is_around_rings(cost):  # whose true links leave few levels alike
+        bounds = cost.uniform_link_bounds
     table = of_states.by_classes(deadline, bounds=bounds)
     return Fraction(bound_by_classes(table, deadline)[0], mode.per_unit)
 

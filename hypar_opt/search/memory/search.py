@@ -183,7 +183,7 @@ class _ModeSearch:
     def _bound_of_any(self, count: int) -> Fraction:
         """Return a bound on the plans of so many micro-batches, whether they fit or not; or 0."""
         try:
-            for bound_of in (self._modes.compute, self._modes.uniform_link_bound):
+            for bound_of in (self._modes.compute, self._modes.exchanges):
                 if (bound := bound_of(count)) >= self._incumbent.limit:
                     return bound
             modes = LayerModes(self._search, count, ample=True)
