@@ -166,7 +166,7 @@ def test_a_bound_holds_where_a_pass_waits_for_its_dram_at_some_shares(
 
 @pytest.mark.parametrize("counts", slow_after(1, [[2, 2, 2], [4, 2]]))
 def test_searched_shares_are_within_the_gap_of_their_bound(counts: list[int]) -> None:
-    asked: dict[str, Any] = {"array": of_counts(tuple(counts)), "cost": "time", "batch": 96}
+    asked: dict[str, Any] = {"array": of_counts(tuple(counts)), "cost": "time", "batch": 24}
     network = random_network(Random(7), 2)
     plan = ho.solve(network, **asked)
     (least,) = (row[LEAST] for row in plan.solver.statistics if LEAST in row)

@@ -117,7 +117,7 @@ def test_any_plan_is_charged_more_than_is_proved(seed: int) -> None:
     plan = planned(network)
     certificate, problem = certify(plan), CutProblem(plan)
     bound = certificate.bound or problem.charge
-    charged = [drawn_plan_of(rng, plan).seconds * problem.per_second for _ in range(20)]
+    charged = [drawn_plan_of(rng, plan).seconds * problem.per_second for _ in range(10)]
     assert bound <= min(charged)
 
 
@@ -274,6 +274,7 @@ def test_a_forged_certificate_proves_nothing(
 def test_a_certificate_of_stages_is_of_plans_in_stages(proved: tuple[ho.Plan, Certificate]) -> None:
     plan, certificate = proved
     asked: dict[str, Any] = {"batch": 8, "micro_batches": 4, "optimizer": "adam"}
+    asked |= {"recompute": "none", "shard": "none"}
     plain = {key: own for key, own in json.loads(certificate.to_json()).items() if key != "spans"}
     alone = ho.solve(gpt(), array=nodes_of_a100s(2, 2), overlap="none", **asked)
     of_alone = certify(alone)

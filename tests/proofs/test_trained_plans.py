@@ -169,6 +169,7 @@ def test_a_step_is_counted_as_it_runs() -> None:
         batch=16,
         array="h100-8",
         training={"micro_batches": 2, "recompute": "full", "shard": "weights"},
+        overlap="none",
     )
     graph = nodes_of(plan)
     steps = counts_of(plan, graph)

@@ -136,7 +136,7 @@ def test_where_none_fits_it_names_what_needs_least(problem: Problem) -> None:
     """Of all, counted one by one, with all blocks computed again."""
     kept = problem.constraints.model_copy(update={"memory": 1})
     tight = problem.model_copy(update={"constraints": kept})
-    fixed = {"tp": [1, 2], "micro_batches": [2, 4, 8]}
+    fixed = {"tp": [1, 2], "micro_batches": 4}
     found = search_stages(NETWORK, tight, counts=[2, 4], fixed=fixed)
     assert (found.best, found.simulated) == ((), 0)
     needs = []
@@ -272,7 +272,7 @@ def test_fixed_recomputation_is_not_left_out_where_all_fits() -> None:
 
 
 def test_cuts_are_a_column_where_stages_have_unequally_many_blocks() -> None:
-    asked: dict[str, Any] = {"batch": 8, "bound": "none", "stages": 2, "fix": "tp=1"}
+    asked: dict[str, Any] = {"batch": 8, "bound": "none", "stages": 2, "fix": "tp=1,micro_batches=2"}
     head = gpt(layers=4, hidden=256, heads=4, tokens=64, vocabulary=65536)
     found = ho.configure(head, "h100-8", **asked, best=100)
     cuts = ["+".join(map(str, own.configuration.cuts)) for own in found]
@@ -280,7 +280,7 @@ def test_cuts_are_a_column_where_stages_have_unequally_many_blocks() -> None:
     header, *rows = text_of(found).splitlines()[2 : 3 + len(found)]
     column = slice(header.index("cuts"), header.index("  cp"))
     assert [row[column].strip().replace("-", "") for row in rows] == cuts
-    even = ho.configure(head, "h100-8", **asked | {"fix": "tp=1,interleave=2"})
+    even = ho.configure(head, "h100-8", **asked | {"fix": "tp=1,micro_batches=2,interleave=2"})
     assert "cuts" not in text_of(even)
 
 

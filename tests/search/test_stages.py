@@ -210,7 +210,7 @@ def blocks_taken(network: ho.Network, problem: Problem, blocks: range) -> Fracti
     return taken(stage_instance(network, problem, 1, 8, [chunk], [1]))
 
 
-@pytest.mark.parametrize("seed", slow_after(1, range(60)))
+@pytest.mark.parametrize("seed", slow_after(1, [2, 0, 1, *range(3, 60)]))
 def test_layers_that_share_weights_are_in_the_best_stages(seed: int) -> None:
     """Of a chain with a wide weight in two to four places, which is best in one stage or a few."""
     rng = Random(seed)
@@ -310,8 +310,8 @@ def test_blocks_with_a_head_are_cut_before_they_are_half() -> None:
 
 def test_stages_that_are_alike_are_named_by_their_own_layers() -> None:
     """What is sent is received as it was stored, so that words say all of the plan."""
-    network = ho.gpt(layers=8, hidden=4096, heads=32, tokens=2048, vocabulary=51200)
-    problem = problem_on(array_of(4, 8), 16, training={"micro_batches": 16})
+    network = ho.gpt(layers=6, hidden=4096, heads=32, tokens=2048, vocabulary=51200)
+    problem = problem_on(array_of(4, 4), 16, training={"micro_batches": 16})
     found = searched(network, problem, [4])
     assert problem.array is not None
     merged = problem.array.description.hierarchy().merged(4)
@@ -423,8 +423,8 @@ def test_layers_may_have_the_names_of_messages(taken_names: Sequence[str]) -> No
 
 def test_a_limit_leaves_a_plan_that_fits_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a limit leaves a plan no longer one leaves none, and the longest leaves the best."""
-    network = ho.gpt(layers=4, hidden=256, heads=4, tokens=128, vocabulary=512)
-    stated: Any = {"array": array_of(2, 4), "batch": 16, "optimizer": "adam", "stages": "auto"}
+    network = ho.gpt(layers=2, hidden=256, heads=4, tokens=128, vocabulary=512)
+    stated: Any = {"array": array_of(2, 2), "batch": 8, "optimizer": "adam", "stages": "auto"}
     best = ho.solve(network, **stated)
     tight = stated | {"memory": ho.memory(best).total // 2}
     best = ho.solve(network, **tight)

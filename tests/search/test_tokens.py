@@ -198,7 +198,7 @@ def test_a_part_of_a_sequence_takes_the_memory_of_a_part_of_the_batch() -> None:
     whole, sharded = [], []
     for fix in (("*=data",), context):
         asked: Any = {"array": "h100-8", "batch": 8, "constraints": {"fix": fix}}
-        plan = ho.solve(network, choices=WITH_TOKENS, **asked)
+        plan = ho.solve(network, choices=WITH_TOKENS, overlap="none", **asked)
         whole.append(ho.memory(plan).categories)
         sharded.append(ho.memory(plan, shard="weights").categories)
     assert whole[0] == whole[1]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,15 +15,18 @@ import hypar_opt as ho
 # Looked for and not imported: this process may have to load OR-Tools yet.
 pytestmark = pytest.mark.skipif(find_spec("highspy") is None, reason="needs highspy")
 
+TIMED: dict[str, Any] = {"array": "rtx4090x4", "batch": 8, "overlap": "prefetch"}
+TIMED |= {"choices": ("data", "model"), "search": "joint"}
+
 PROGRAM = """
 import highspy
 import hypar_opt as ho
-timed = ho.solve("lenet-c", array="rtx4090x4", batch=8, overlap="prefetch")
+timed = ho.solve("sfc", **{timed!r})
 print(timed.solver.with_overlap.seconds)
 plan = ho.solve("resnet-18", levels=1, reading="executed", choices=("data", "model"))
 print(ho.certify(plan).tables[0].form)
-for solver in ("cut", "cpsat"):
-    print(ho.solve("resnet-18", levels=1, reading="executed", solver=solver).cost.total)
+for solver in ("dp", "cut", "cpsat"):
+    print(ho.solve("sfc", levels=1, solver=solver).cost.total)
 try:
     ho.solve("sfc", solver="cpsat", options={{"parameters": {{"no_such": "1"}}}})
 except ho.HyparError as error:
@@ -46,11 +50,10 @@ def test_or_tools_is_used_in_another_process_where_highspy_was_imported_first(
     tmp_path: Path,
 ) -> None:
     """It solves; a refusal is raised in this process; a model that it cannot write is one line."""
-    program = PROGRAM.format(model=str(tmp_path / "sfc.pb"))
-    seconds, form, cut, cpsat, refusal, *more = printed(program).splitlines()
-    alone = ho.solve("resnet-18", levels=1, reading="executed").cost.total
-    assert cut == cpsat == str(alone)
-    timed = ho.solve("lenet-c", array="rtx4090x4", batch=8, overlap="prefetch")
+    program = PROGRAM.format(model=str(tmp_path / "sfc.pb"), timed=TIMED)
+    seconds, form, alone, cut, cpsat, refusal, *more = printed(program).splitlines()
+    assert cut == cpsat == alone
+    timed = ho.solve("sfc", **TIMED)
     assert timed.solver.with_overlap is not None
     assert (seconds, form) == (str(timed.solver.with_overlap.seconds), "flow")
     assert "no_such" in refusal
