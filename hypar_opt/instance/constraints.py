@@ -182,12 +182,19 @@ class ConstraintSet:
         """Return the states over all levels that each node may have: ``(nodes, states)``."""
         return self._of_states(states, deadline)[0]
 
-    def loads(self, states: Sequence[tuple[int, ...]], deadline: Deadline) -> Integers | None:
-        """Return the loads of nodes in states; None unless one capacity limits them."""
-        if self.capacity is None or self._shares:
-            return None
-        allowed, loads = self._of_states(states, deadline)
-        return self._exact(np.where(allowed, loads, 0))
+    @property
+    def capacities(self) -> list[int]:
+        """The bytes of all accelerators together; of unequal parts as if all were of each."""
+        if self.capacity is None:
+            return []
+        memory, count = self._problem.part_memory, self._problem.accelerators
+        return [bytes_ * count for bytes_ in memory] if self._shares else [self.capacity]
+
+    def limits(
+        self, states: Sequence[tuple[int, ...]], deadline: Deadline
+    ) -> list[tuple[Integers, int]]:
+        """Return the loads of nodes in states with their capacities; none without a limit."""
+        return self._limits(*self._of_states(states, deadline)) if self.couple_layers else []
 
     def thresholds(self) -> NDArray[np.bool_]:
         """Return the choices that constraints `by_counts` on two choices allow at each threshold.
@@ -372,24 +379,25 @@ class ConstraintSet:
         """Return a table with allowed choices and, if memory is limited, loads and a capacity."""
         if self._memory is None:
             return replace(table, allowed=allowed)
-        # `impossible` marks loads without a feasible choice; it must not widen the dtype.
-        loads = np.where(allowed, loads, 0)
-        limits = self._part_limits(allowed, loads) if self._shares else []
-        load, capacity = limits[0] if limits else (self._exact(loads), self.capacity)
+        (load, capacity), *more = self._limits(allowed, loads)
         table = _with_memory_penalties(self._workload, table)
-        more = tuple(limits[1:])
-        return replace(table, allowed=allowed, load=load, capacity=capacity, more_limits=more)
+        table = replace(table, allowed=allowed, more_limits=tuple(more))
+        return replace(table, load=load, capacity=capacity)
 
-    def _part_limits(
-        self, allowed: NDArray[np.bool_], loads: Integers
-    ) -> list[tuple[Integers, int]]:
-        """Return the loads and the capacity of each part of H1.
+    def _limits(self, allowed: NDArray[np.bool_], loads: Integers) -> list[tuple[Integers, int]]:
+        """Return the loads with their capacities, of unequal parts of H1 those of each.
 
         Raises
         ------
         InfeasibleError
             If the least loads of all together exceed them.
         """
+        # `impossible` marks loads without a feasible choice; it must not widen the dtype.
+        loads = np.where(allowed, loads, 0)
+        if not self._shares:
+            (capacity,) = self.capacities
+            dtype = exact_dtype(max(int(loads.max(axis=1).sum()), capacity))
+            return [(loads.astype(dtype), capacity)]
         count, memory = self._problem.accelerators, self._problem.part_memory
         together = loads.sum(axis=0)
         lower_bound = np.where(allowed, together, together.max(initial=0)).min(axis=1).sum()
@@ -399,11 +407,7 @@ class ConstraintSet:
                 f"{argument('constraints.memory')}: no plan fits {max(memory):,} bytes per"
                 f" accelerator; on average they hold at least {mean:,}"
             )
-        return [(load, bytes_ * count) for load, bytes_ in zip(loads, memory, strict=True)]
-
-    def _exact(self, loads: Integers) -> Integers:
-        """Return loads in integers that hold their sums and the capacity."""
-        return loads.astype(exact_dtype(max(int(loads.max(axis=1).sum()), self.capacity or 0)))
+        return [*zip(loads, self.capacities, strict=True)]
 
     def _allowed_tensors(self, parts: Parts) -> NDArray[np.bool_]:
         """Return the shared nodes whose tensors may be split into so many parts."""

@@ -261,11 +261,10 @@ class Instance:
             states = states_of(workload, self.problem.levels, deadline)
             allowed = constraints.allowed(states, deadline) & vars(self).get("_among", True)
             table = classed(self.cost, workload, states, allowed, deadline, self.known, bounds)
-            loads = constraints.loads(states, deadline)
-            if loads is not None:
-                table = table.loaded(loads, workload.is_weight_boundary)
-        if table.capacity != constraints.capacity:
-            table = replace(table, capacity=constraints.capacity)
+            limits = constraints.limits(states, deadline)
+            if limits:
+                table = table.limited(limits, workload.is_weight_boundary)
+        table = table.within(constraints.capacities)
         vars(self)["_classes"] = table
         return table
 
