@@ -161,19 +161,31 @@ class ClassTable:
         node = self.node.max(axis=1)[self.node_kinds], self.highest[self.boundary_kinds]
         return sum(sum(part.tolist()) for part in node)
 
-    def loaded(self, loads: Integers, weights: NDArray[np.bool_]) -> ClassTable:
-        """Return the table with loads, and a penalty above all costs where weights differ.
+    def within(self, capacities: Sequence[int]) -> ClassTable:
+        """Return the table with other capacities of its loads; none for no limits."""
+        if capacities == [capacity for _, capacity in self.limits]:
+            return self
+        loads = (load for load, _ in self.more_limits)
+        more = tuple(zip(loads, capacities[1:], strict=True))
+        return replace(self, capacity=capacities[0] if capacities else None, more_limits=more)
+
+    def limited(
+        self, limits: Sequence[tuple[Integers, int]], weights: NDArray[np.bool_]
+    ) -> ClassTable:
+        """Return the table with limits, and a penalty above all costs where weights differ.
 
         Storing weights whole takes memory, so that other nodes may have to change too.
 
         Parameters
         ----------
-        loads : (nodes, states)
+        limits
+            Loads, ``(nodes, states)``, with their capacities.
         weights : (boundaries,)
             Which boundaries lead from shared weights.
         """
-        rows = zip(self.node_kinds.tolist(), map(tuple, loads.tolist()), strict=True)
-        kinds, nodes = index_by_key(rows)
+        rows = np.concatenate([load for load, _ in limits], axis=1).tolist()
+        kinds, nodes = index_by_key(zip(self.node_kinds.tolist(), map(tuple, rows), strict=True))
+        (load, capacity), *more = [(load[nodes], capacity) for load, capacity in limits]
         kinds_before = self.node_kinds[nodes]
         hard = frozenset(self.boundary_kinds[weights].tolist())
         penalised = self.with_big_m(hard, 1 + self.max_total)
@@ -182,7 +194,9 @@ class ClassTable:
             node=penalised.node[kinds_before],
             allowed=self.allowed[kinds_before],
             node_kinds=kinds,
-            load=loads[nodes],
+            load=load,
+            capacity=capacity,
+            more_limits=tuple(more),
             hard_kinds=hard,
             found={},
         )

@@ -237,8 +237,6 @@ class StateTable:
     ) -> ClassTable:
         """Return the table of classes of states, whose pairs are charged on demand.
 
-        Of several limits none is in it.
-
         Parameters
         ----------
         charges
@@ -257,10 +255,7 @@ class StateTable:
         if allowed is None:
             allowed = np.ones((len(workload.nodes), len(self.states)), bool)
         table = class_table(self.cost, workload, self.states, allowed, deadline, charges, bounds)
-        if len(self.limits) != 1:
-            return table
-        ((loads, capacity),) = self.limits
-        return replace(table.loaded(loads, workload.is_weight_boundary), capacity=capacity)
+        return table.limited(self.limits, workload.is_weight_boundary) if self.limits else table
 
     @property
     def _choices(self) -> list[int]:

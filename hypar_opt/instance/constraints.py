@@ -182,6 +182,14 @@ class ConstraintSet:
         """Return the states over all levels that each node may have: ``(nodes, states)``."""
         return self._of_states(states, deadline)[0]
 
+    @property
+    def capacities(self) -> list[int]:
+        """The bytes of all accelerators together; of unequal parts as if all were of each."""
+        if self.capacity is None:
+            return []
+        memory, count = self._problem.part_memory, self._problem.accelerators
+        return [bytes_ * count for bytes_ in memory] if self._shares else [self.capacity]
+
     def thresholds(self) -> NDArray[np.bool_]:
         """Return the choices that constraints `by_counts` on two choices allow at each threshold.
 
@@ -347,26 +355,21 @@ class ConstraintSet:
     def _limits(
         self, allowed: NDArray[np.bool_], loads: Integers
     ) -> tuple[tuple[Integers, int], ...]:
-        """Return loads with their capacities; none unless memory is limited."""
-        if self._memory is None or self.capacity is None:
-            return ()
-        # `impossible` marks loads without a feasible choice; it must not widen the dtype.
-        loads = np.where(allowed, loads, 0)
-        if self._shares:
-            return tuple(self._part_limits(allowed, loads))
-        widest = max(int(loads.max(axis=1).sum()), self.capacity)
-        return ((loads.astype(exact_dtype(widest)), self.capacity),)
-
-    def _part_limits(
-        self, allowed: NDArray[np.bool_], loads: Integers
-    ) -> list[tuple[Integers, int]]:
-        """Return the loads and the capacity of each part of H1.
+        """Return the loads with their capacities, of unequal parts of H1 those of each; or none.
 
         Raises
         ------
         InfeasibleError
             If the least loads of all together exceed them.
         """
+        if not self.couple_layers:
+            return ()
+        # `impossible` marks loads without a feasible choice; it must not widen the dtype.
+        loads = np.where(allowed, loads, 0)
+        if not self._shares:
+            (capacity,) = self.capacities
+            dtype = exact_dtype(max(int(loads.max(axis=1).sum()), capacity))
+            return ((loads.astype(dtype), capacity),)
         count, memory = self._problem.accelerators, self._problem.part_memory
         together = loads.sum(axis=0)
         lower_bound = np.where(allowed, together, together.max(initial=0)).min(axis=1).sum()
@@ -376,7 +379,7 @@ class ConstraintSet:
                 f"{argument('constraints.memory')}: no plan fits {max(memory):,} bytes per"
                 f" accelerator; on average they hold at least {mean:,}"
             )
-        return [(load, bytes_ * count) for load, bytes_ in zip(loads, memory, strict=True)]
+        return tuple(zip(loads, self.capacities, strict=True))
 
     def _allowed_tensors(self, parts: Parts) -> NDArray[np.bool_]:
         """Return the shared nodes whose tensors may be split into so many parts."""

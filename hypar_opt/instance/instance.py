@@ -279,8 +279,7 @@ class Instance:
         if table is None:
             bounds = bracketing_costs(self.cost, self.workload, self.problem.levels)
             table = self.states(deadline).by_classes(deadline, self.known, bounds)
-        elif table.capacity != self.constraints.capacity:
-            table = replace(table, capacity=self.constraints.capacity)
+        table = table.within(self.constraints.capacities)
         vars(self)["_classes"] = table
         return table
 

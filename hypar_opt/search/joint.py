@@ -22,7 +22,7 @@ from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.to_result import to_result
 from hypar_opt.search.two_level_neighbourhood import improved_rows, least_compute
 from hypar_opt.solvers import SOLVERS
-from hypar_opt.solvers.base import CAPACITY, MEMORY, SolveResult, Status
+from hypar_opt.solvers.base import MEMORY, SolveResult, Status
 from hypar_opt.workload.contiguous import every_order, first_gap
 from hypar_opt.workload.splitting import spatial_columns
 
@@ -207,31 +207,7 @@ def _by_classes(
             raise NoAnswerError("no plan known fits the memory", result.stopped_by or MEMORY)
         result = replace(result, assignment=min(plans, key=table.price), objective=None)
         tables.results[:] = [result]
-    rows = reduction.invert(assignment_of(result))
-    if result.status is Status.OPTIMAL:
-        _check_memory(search, reduction, tables, rows)
-    return rows
-
-
-def _check_memory(
-    search: SearchRequest, reduction: TableReduction, tables: TableSolver, rows: Rows
-) -> None:
-    """Refuse an optimum that exceeds the memory of an accelerator: it is a bound and no plan.
-
-    Raises
-    ------
-    RefusedError
-        If other solvers may find the optimum within the memory.
-    NoAnswerError
-        If the problem is too large for them.
-    """
-    constraints = search.instance.constraints
-    if not constraints.couple_layers or constraints.allow([search.layers_of(row) for row in rows]):
-        return
-    (result,), tables.results = tables.results, []
-    tables.least = result.bound
-    _check_others(reduction)
-    raise RefusedError(CAPACITY)
+    return reduction.invert(assignment_of(result))
 
 
 def _check_others(reduction: TableReduction) -> None:

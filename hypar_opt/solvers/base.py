@@ -32,12 +32,6 @@ MEMORY = "memory"
 FIRST_STEP = 2**12
 """A threshold of costs first rises by this part of its bound, then by twice as much each time."""
 
-CAPACITY = (
-    "the cheapest assignment exceeds one of several capacities; more than one capacity is supported"
-    " on chains only; this graph is not a chain; try ilp or cpsat"
-)
-"""Why elimination refuses a table."""
-
 
 class Status(StrEnum):
     """What a result proves."""

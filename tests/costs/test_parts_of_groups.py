@@ -54,9 +54,15 @@ def request(instance: Instance) -> SearchRequest:
     return SearchRequest(instance, DynamicProgramming())
 
 
-def instance_of(rng: Random, counts: tuple[int, ...], cost: str = "time", **more: Any) -> Instance:
+def instance_of(
+    rng: Random,
+    counts: tuple[int, ...],
+    cost: str = "time",
+    network: ho.Network | None = None,
+    **more: Any,
+) -> Instance:
     array = of_counts(counts, **more)
-    network = random_network(rng, 2)
+    network = network or random_network(rng, 2)
     problem = problem_of(
         network,
         array=array,
@@ -246,11 +252,30 @@ def test_levels_one_after_the_other_are_proved_and_h1_knows_what_parts_compute(
     assert plan.cost.total < 1.3 * joint_plan.cost.total
 
 
+RESIDUAL = ho.Network.model_validate(
+    {
+        "schema": "hypar-opt/network/2",
+        "name": "residual",
+        "input": {"features": 6},
+        "layer": [
+            {"name": "first", "kind": "fc", "units": 12},
+            {"name": "second", "kind": "fc", "units": 12},
+            {"name": "sum", "kind": "add", "inputs": ["first", "second"]},
+        ],
+    }
+)
+
+
+@pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("seed", slow_after(4, range(24)))
-def test_memory_is_each_groups_own_and_a_search_finds_the_least_within_it(seed: int) -> None:
+def test_memory_is_each_groups_own_and_a_search_finds_the_least_within_it(
+    seed: int, graph: bool
+) -> None:
     rng = Random(seed)
     # Of time a device's memory is that of a whole step: tests/search/test_within_groups.py.
-    instance = instance_of(rng, [*GROUPS][seed % len(GROUPS)], cost="bytes")
+    network = RESIDUAL if graph else random_network(rng, 2)
+    counts = (1, 1) if graph else [*GROUPS][seed % len(GROUPS)]
+    instance = instance_of(rng, counts, cost="bytes", network=network)
     problem, workload = instance.problem, instance.workload
     plans = list(every_plan(instance))
     costs = costs_of(instance, plans)
@@ -258,7 +283,7 @@ def test_memory_is_each_groups_own_and_a_search_finds_the_least_within_it(seed: 
     shares = Share.of_parts(problem.part_shares)
     bytes_ = [papers_memory(workload, rows, problem, shares) for rows in full]
     cheapest = min(zip(costs, bytes_, strict=True))[1]
-    limit = max(max(cheapest) * 9 // 10, 1)
+    limit = max(max(cheapest) * rng.randint(5, 9) // 10, 1)
     fits = [cost for cost, taken in zip(costs, bytes_, strict=True) if max(taken) <= limit]
     limited = problem.constraints.model_copy(update={"memory": limit})
     try:

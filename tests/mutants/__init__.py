@@ -7,6 +7,7 @@ from tests.mutants.execution import EXECUTION
 from tests.mutants.mutant import Mutant
 from tests.mutants.proofs import PROOFS
 from tests.mutants.sharding import SHARDING
+from tests.mutants.solvers import SOLVERS
 from tests.mutants.trained import TRAINED
 
 AREAS: dict[str, tuple[Mutant, ...]] = {
@@ -14,5 +15,6 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "sharding": SHARDING,
     "execution": EXECUTION,
     "costs": COSTS,
+    "solvers": SOLVERS,
     "trained": TRAINED,
 }
