@@ -116,10 +116,10 @@ class ClassTable:
         As in `CostTable`.
     hard_kinds
         The kinds of boundaries whose charges are penalties, above those of all assignments.
-    most
+    max_exact_pairs
         How many pairs of states are charged exactly at a threshold; None for as many as come.
-    found
-        What was found of the table, whatever its capacity.
+    cache
+        Optima at prices of loads, and labels: whatever the capacities.
     """
 
     states: Indices
@@ -137,8 +137,8 @@ class ClassTable:
     capacity: int | None = None
     more_limits: tuple[tuple[Integers, int], ...] = ()
     hard_kinds: frozenset[int] = frozenset()
-    most: int | None = None
-    found: dict[Hashable, Any] = field(default_factory=dict)
+    max_exact_pairs: int | None = None
+    cache: dict[Hashable, Any] = field(default_factory=dict)
 
     @property
     def limits(self) -> tuple[tuple[Integers, int], ...]:
@@ -198,7 +198,7 @@ class ClassTable:
             capacity=capacity,
             more_limits=tuple(more),
             hard_kinds=hard,
-            found={},
+            cache={},
         )
 
     def with_big_m(self, kinds: frozenset[int], penalty: int) -> ClassTable:
@@ -253,7 +253,7 @@ class ClassTable:
 
 
 @dataclass(eq=False)
-class KnownCharges:
+class ChargeCache:
     """What kinds of boundaries are charged at least and at most, by the last cost that was asked.
 
     Parameters
@@ -309,7 +309,7 @@ def class_table(
     states: Sequence[State],
     allowed: NDArray[np.bool_],
     deadline: Deadline = NEVER,
-    known: KnownCharges | None = None,
+    cache: ChargeCache | None = None,
     bounds: tuple[CostModel, CostModel] | None = None,
 ) -> ClassTable:
     """Price all levels at once by classes of states.
@@ -319,7 +319,7 @@ def class_table(
     states : (states, levels)
         In canonical order: all of them, or some.
     allowed : (nodes, states)
-    known
+    cache
         What was found for the same workload and states, by any cost.
     bounds
         Costs between which boundaries' charges lie: classes are of states that the first one
@@ -352,10 +352,10 @@ def class_table(
     costs = [
         (model.level_separable(workload) or model).attributed for model in (cost, below, above)
     ]
-    known = known or KnownCharges()
+    cache = cache or ChargeCache()
     time = costs[1].time
-    of_kinds = known.of(costs[1] if time is None else time.edge_cost_key)
-    node = known.nodes_in(columns, cost, workload, nodes, deadline)
+    of_kinds = cache.of(costs[1] if time is None else time.edge_cost_key)
+    node = cache.nodes_in(columns, cost, workload, nodes, deadline)
     ends = _choices_of_ends(workload, columns, allowed[nodes], node_kinds, boundary_kinds)
     arguments = workload, columns, boundaries, ends, node.max(axis=1)[node_kinds]
     pairs, at_least, at_most = (PairsOfStates(model, *arguments) for model in costs)
@@ -382,7 +382,7 @@ def class_table(
         ends=workload.ends,
         unit=cost.unit,
         resolution=cost.resolution,
-        most=_EXACT if bounds else None,
+        max_exact_pairs=_EXACT if bounds else None,
     )
 
 
@@ -455,7 +455,7 @@ class PairsOfStates:
     def least(
         self,
         classes: StateClasses,
-        known: dict[tuple[Hashable, ...], tuple[Integers, int]],
+        cache: dict[tuple[Hashable, ...], tuple[Integers, int]],
         deadline: Deadline,
     ) -> tuple[Integers, Integers]:
         """Return what each kind is charged at least for two classes, and at most for any.
@@ -464,7 +464,7 @@ class PairsOfStates:
 
         Parameters
         ----------
-        known
+        cache
             That of some kinds, to which this adds all but those of weights.
 
         Raises
@@ -483,12 +483,12 @@ class PairsOfStates:
         )
         choices = [of_kind.tobytes() for of_kind in self.choices]
         keys = [*zip(once.tolist(), read.tolist(), written.tolist(), choices, strict=True)]
-        missing = [kind for kind, key in enumerate(keys) if key not in known]
+        missing = [kind for kind, key in enumerate(keys) if key not in cache]
         charged = self._found(classes, missing, deadline)
-        charges = known | {keys[kind]: charge for kind, charge in charged.items()}
+        charges = cache | {keys[kind]: charge for kind, charge in charged.items()}
         # What weights are charged depends on what their nodes are.
         weights = self.workload.is_weight_boundary[self.boundaries].tolist()
-        known.update(
+        cache.update(
             (key, charges[key])
             for key, is_weight in zip(keys, weights, strict=True)
             if not is_weight

@@ -25,7 +25,7 @@ from hypar_opt.costs.state_charges import (
     state_indices,
     states_of,
 )
-from hypar_opt.costs.state_classes import KnownCharges, class_table
+from hypar_opt.costs.state_classes import ChargeCache, class_table
 from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.weights import constrained, with_penalties
 from hypar_opt.deadline import NEVER, Deadline
@@ -232,15 +232,15 @@ class StateTable:
     def by_classes(
         self,
         deadline: Deadline = NEVER,
-        charges: KnownCharges | None = None,
+        cache: ChargeCache | None = None,
         bounds: tuple[CostModel, CostModel] | None = None,
     ) -> ClassTable:
         """Return the table of classes of states, whose pairs are charged on demand.
 
         Parameters
         ----------
-        charges
-            Those of the same workload and states, by whatever cost, to which this adds its own.
+        cache
+            Charges of the same workload and states, by whatever cost, to which this adds its own.
         bounds
             Costs between which boundaries' charges lie: classes are of states that the first one
             charges alike. By default the cost itself.
@@ -254,7 +254,7 @@ class StateTable:
         allowed = self.allowed
         if allowed is None:
             allowed = np.ones((len(workload.nodes), len(self.states)), bool)
-        table = class_table(self.cost, workload, self.states, allowed, deadline, charges, bounds)
+        table = class_table(self.cost, workload, self.states, allowed, deadline, cache, bounds)
         return table.limited(self.limits, workload.is_weight_boundary) if self.limits else table
 
     @property

@@ -12,7 +12,7 @@ from hypar_opt.costs.alignments import bracketing_costs
 from hypar_opt.costs.contract import cost_of
 from hypar_opt.costs.row_names import RowNames
 from hypar_opt.costs.state_charges import check_states, choices_by_level, states_of
-from hypar_opt.costs.state_classes import KnownCharges
+from hypar_opt.costs.state_classes import ChargeCache
 from hypar_opt.costs.state_table import StateTable
 from hypar_opt.deadline import NEVER
 from hypar_opt.errors import HyparError, RefusedError, argument
@@ -102,7 +102,7 @@ class Instance:
             If no plan fits.
         """
         constraints = self.problem.constraints.model_copy(update={"memory": memory})
-        attributes = ["cost", "executed", "known", "baselines", "node_modes"]
+        attributes = ["cost", "executed", "charge_cache", "baselines", "node_modes"]
         if self.problem.constraints.memory is not None:
             attributes.append("_classes")
         return self._changed({"constraints": constraints}, *attributes)
@@ -229,9 +229,9 @@ class Instance:
         return time.per_unit
 
     @cached_property
-    def known(self) -> KnownCharges:
+    def charge_cache(self) -> ChargeCache:
         """What boundaries are charged, for the next search by a cost that differs in nodes only."""
-        return KnownCharges()
+        return ChargeCache()
 
     @cached_property
     def node_modes(self) -> dict[Hashable, Sequence[NodeModes]]:
@@ -275,16 +275,16 @@ class Instance:
         NoAnswerError
             If the deadline passes.
         """
-        table = self.known_classes
+        table = self.cached_classes
         if table is None:
             bounds = bracketing_costs(self.cost, self.workload, self.problem.levels)
-            table = self.states(deadline).by_classes(deadline, self.known, bounds)
+            table = self.states(deadline).by_classes(deadline, self.charge_cache, bounds)
         table = table.within(self.constraints.capacities)
         vars(self)["_classes"] = table
         return table
 
     @property
-    def known_classes(self) -> ClassTable | None:
+    def cached_classes(self) -> ClassTable | None:
         """The states in classes, if they were asked for."""
         return vars(self).get("_classes")
 

@@ -311,7 +311,7 @@ class SharedLatencies:
             ends = np.array([[0], [part]]).repeat(len(workload.nodes), axis=1)[None]
             sharing = replace(cost, latencies=LatencyShares(ends, {}))
             of_states = StateTable(sharing, workload, states, allowed)
-            return of_states.by_classes(deadline, instance.known)
+            return of_states.by_classes(deadline, instance.charge_cache)
 
         table = charged(0)
         latencies = charged(LATENCY).node - table.node

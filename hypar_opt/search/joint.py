@@ -200,7 +200,9 @@ def _by_classes(
             raise
         result = SolveResult(None, None, Status.FEASIBLE, tables.least, error.stopped_by)
     if result.stopped_by == MEMORY or (result.stopped_by and start is not None):
-        if result.assignment and table.most and table.load is None:  # mostly the better start
+        if (
+            result.assignment and table.max_exact_pairs and table.load is None
+        ):  # mostly the better start
             start = start or improved(table, result.assignment, search.deadline)
         plans = [*filter(table.fits, filter(None, [result.assignment, start or best_known()]))]
         if not plans:

@@ -248,7 +248,7 @@ class _ShareSearch:
                 best = self._improve(middle, result)
             if (bound := result.bound or Fraction()) < lowest:
                 lowest, near = bound, best
-            if (table := at_corner.known_classes) is not None and limit is not None:
+            if (table := at_corner.cached_classes) is not None and limit is not None:
                 units = floor(limit * table.resolution)
                 class_states.append(classes_at_most(table, units, self._search.deadline))
         if not fits:

@@ -12,7 +12,7 @@ import hypar_opt as ho
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.state_charges import nodes_by_state
-from hypar_opt.costs.state_classes import KnownCharges
+from hypar_opt.costs.state_classes import ChargeCache
 from hypar_opt.deadline import NEVER
 from hypar_opt.errors import RefusedError
 from hypar_opt.instance.instance import Instance
@@ -87,11 +87,11 @@ def test_what_rounds_know_of_boundaries_is_what_they_find(
     plan = ho.solve(network, **asked)
     costs: list[CostModel | None] = []
 
-    def nothing_known(_: KnownCharges, cost: CostModel | None) -> dict[int, tuple[Integers, int]]:
+    def nothing_known(_: ChargeCache, cost: CostModel | None) -> dict[int, tuple[Integers, int]]:
         costs.append(cost)
         return {}
 
-    monkeypatch.setattr(KnownCharges, "of", nothing_known)
+    monkeypatch.setattr(ChargeCache, "of", nothing_known)
     again = ho.solve(network, **asked)
     assert (again.parallelism, again.cost) == (plan.parallelism, plan.cost)
     assert again.solver.bound == plan.solver.bound

@@ -28,7 +28,7 @@ import numpy as np
 from hypar_opt.costs.alignments import states_in_classes
 from hypar_opt.costs.device_load import DeviceLoad, PartLoad
 from hypar_opt.costs.node_modes import Amount, NodeModes, by_state, with_block_choice
-from hypar_opt.costs.state_classes import ClassTable, KnownCharges
+from hypar_opt.costs.state_classes import ChargeCache, ClassTable
 from hypar_opt.costs.state_table import StateTable
 from hypar_opt.instance.least_loads import every_split
 from hypar_opt.search.free_modes import FreeModes, spread, updates_take_time
@@ -121,7 +121,7 @@ class LayerModes:
         self.micro_batches, self._layouts, self._ample = micro_batches, layouts, ample
         self._modes: dict[Training, TrainingMode] = {}
         self._tables: dict[tuple[Training, int], ClassTable] = {}
-        self._charges = KnownCharges(of_nodes={})  # shared by all modes
+        self._charges = ChargeCache(of_nodes={})  # shared by all modes
         of_blocks = () if ample else self.free.of_blocks
         of_layers = RECOMPUTED[:1] if ample else self.free.of_layers
         gathers = not ample or len(tiers) > 2  # of three tiers a ring in three parts may take less

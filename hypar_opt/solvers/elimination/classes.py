@@ -219,7 +219,7 @@ def _check_pairs(table: ClassTable, states: Columns) -> None:
     ------
     RefusedError
     """
-    if table.most is None:
+    if table.max_exact_pairs is None:
         return
     pairs = {
         (kind, states[source].tobytes(), states[target].tobytes()): (source, target)
@@ -227,7 +227,10 @@ def _check_pairs(table: ClassTable, states: Columns) -> None:
             table.boundary_kinds.tolist(), table.ends.tolist(), strict=True
         )
     }
-    if sum(len(states[one]) * len(states[other]) for one, other in pairs.values()) > table.most:
+    if (
+        sum(len(states[one]) * len(states[other]) for one, other in pairs.values())
+        > table.max_exact_pairs
+    ):
         raise RefusedError("more pairs of states than are charged exactly")
 
 

@@ -192,7 +192,7 @@ class _Limited:
         NoAnswerError
             If a limit comes first.
         """
-        optimum: _AtPrice | None = self.table.found.get(price)
+        optimum: _AtPrice | None = self.table.cache.get(price)
         if optimum is None:
             result = solve_classes(self._priced(price), self.deadline)
             self.stopped_by = result.stopped_by or self.stopped_by
@@ -200,7 +200,7 @@ class _Limited:
                 raise NoAnswerError("no assignment at a price", self.stopped_by or MEMORY)
             assignment, load = result.assignment, self._load_of(result.assignment)
             optimum = _AtPrice(result.bound, assignment, self.table.price(assignment), load)
-            self.table.found[price] = optimum
+            self.table.cache[price] = optimum
         bound = optimum.bound - int(price * self.capacity)
         if bound > self.bound or not price:
             self.bound, self.price = bound, price
@@ -236,7 +236,7 @@ class _Limited:
             return
         low, high = free, self._least_loaded()
         for optimum in [
-            value for value in self.table.found.values() if isinstance(value, _AtPrice)
+            value for value in self.table.cache.values() if isinstance(value, _AtPrice)
         ]:
             if self.capacity < optimum.load < low.load:
                 low = optimum
@@ -290,9 +290,9 @@ class _Limited:
     def _cheapest(self, most: int) -> _AtPrice | None:
         """Return the canonical optimum, if it costs at most so much."""
         key = "labels", self.price
-        at_capacity, lowest = int(self.price * self.capacity), self.table.found[self.price].bound
+        at_capacity, lowest = int(self.price * self.capacity), self.table.cache[self.price].bound
         capacities = [capacity for _, capacity in self.limits]
-        leftover: _Leftover | None = self.table.found.get(key)
+        leftover: _Leftover | None = self.table.cache.get(key)
         if (
             leftover is None
             or any(map(lt, leftover.capacities, capacities))
@@ -300,7 +300,7 @@ class _Limited:
         ):
             # Of a further capacity at this price more is left, and so it will be of the next.
             twice = 0 if leftover is None else 2 * leftover.most - lowest
-            leftover = self.table.found[key] = self._left(
+            leftover = self.table.cache[key] = self._left(
                 max(most + at_capacity, twice), capacities
             )
         if leftover.labels is None:
