@@ -150,7 +150,8 @@ def test_units_take_no_more_by_themselves_than_in_a_stage(network: ho.Network) -
 
 def test_spans_of_a_kind_have_equal_tables() -> None:
     """And those of other links, or of other units, have other ones."""
-    problem = CutProblem(planned(gpt(4), 4, array=nodes_of_a100s(2, 4)))
+    choices = ("data", "model")
+    problem = CutProblem(planned(gpt(4), 4, array=nodes_of_a100s(2, 4), choices=choices))
     tables: dict[Any, tuple[UnitSpan, ReferenceTable]] = {}
     alike = 0
     for span in (*spans_of(problem), *(UnitSpan(n, n + 1) for n in range(len(problem.units)))):

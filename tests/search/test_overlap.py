@@ -369,7 +369,7 @@ def test_the_least_of_all_plans_is_found_and_proved(
     assert measured == pytest.approx((least, without), abs=5e-5)
 
 
-@pytest.mark.parametrize("seed", slow_after(4, range(40)))
+@pytest.mark.parametrize("seed", slow_after(3, range(40)))
 @pytest.mark.parametrize("overlap", OVERLAPS)
 def test_random_networks_against_all_their_plans(seed: int, overlap: str) -> None:
     rng = Random(seed)
@@ -599,9 +599,9 @@ ALL = (1, 2), ("none", "state", "gradients", "weights")
 def test_no_plan_that_fits_takes_less_than_the_bound_however_it_trains(
     counts: Sequence[int], shards: Sequence[str]
 ) -> None:
-    """Of all layouts, and none, op or full of each block, in memories that fit ever more plans."""
+    """Of all layouts of blocks, and none, op or full of each, in memories that fit ever more."""
     own: dict[str, Any] = FOUR | {"settings": {"topology.per_node": 2}, "batch": 2048}
-    own |= {"optimizer": "adam", "search": None}
+    own |= {"optimizer": "adam", "search": None, "fix": ["head=data"]}
     widest = ho.solve(PAIR, **own)
     every = [*times_and_bytes(PAIR, own, widest, counts, shards)]
     sizes = sorted({held for held, _, _ in every})
@@ -676,8 +676,9 @@ def times_and_bytes(
         described, problem = stated_problem(network, asked | way)
         instance = Instance(described, problem)
         search = PlansWithOverlap(_priced(instance, [(0,) * layers], _unproved()), "prefetch")
-        pinned = instance.constraints.only_plan
-        for row in pinned or itertools.product(range(2), repeat=layers):  # of a chain all nodes
+        limits, every_row = instance.constraints, itertools.product(range(2), repeat=layers)
+        # Of a chain layers are all nodes.
+        for row in limits.only_plan or [row for row in every_row if limits.allow([row])]:
             ((held, _, _),) = bytes_held(instance, [row])
             yield held, search.seconds((row,)), again
 
@@ -832,8 +833,8 @@ def test_options_that_compare_plans_by_their_cost_leave_overlap_out(
         "0",
         "--choices",
         "data,model",
-        "--search",
-        "joint",
+        "--set",
+        "topology.per_node=2",
         "--json",
     ]
     proof = ["--certificate", str(tmp_path / "proof.json")]

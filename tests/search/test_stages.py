@@ -47,7 +47,7 @@ from tests.slow import slow_after, slow_off_diagonal
 
 SMALL = 8
 """The seeds below which problems are small; first of all are three chains, then a GPT."""
-SEEDS = sorted(range(200), key=lambda seed: (seed not in (2, 3, 6, 7), seed))
+SEEDS = [*dict.fromkeys((3, 6, 2, 7, *range(200)))]
 SHAPES = [(1, 4), (2, 2), (4, 1), (1, 8), (2, 4), (4, 2)]
 
 
@@ -153,7 +153,7 @@ def way_of(instance: Instance) -> TrainingMode:
     return TrainingMode(SearchRequest(instance, SOLVERS["dp"]()))
 
 
-@pytest.mark.parametrize("seed", slow_after(3, SEEDS))
+@pytest.mark.parametrize("seed", slow_after(2, SEEDS))
 def test_stages_are_the_best_of_all(seed: int) -> None:
     rng = Random(seed)
     shape = rng.choice(SHAPES if seed >= SMALL else SHAPES[:3])
