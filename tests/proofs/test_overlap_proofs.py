@@ -86,7 +86,8 @@ ASKED: dict[str, Any] = {"array": "mosaic-h100-8", "batch": 64, "bucket": 0}
 
 @pytest.fixture(scope="module")
 def proved() -> tuple[ho.Plan, Certificate]:
-    plan = ho.solve("lenet-c", overlap="gradient", choices=("data", "model"), **ASKED)
+    two: dict[str, Any] = {"choices": ("data", "model"), "settings": {"topology.per_node": 4}}
+    plan = ho.solve("lenet-c", overlap="gradient", search="joint", **two, **ASKED)
     return plan, certify(plan)
 
 
@@ -242,7 +243,10 @@ def test_a_claim_beyond_the_bound_is_named(proved: tuple[ho.Plan, Certificate]) 
 
 
 def test_what_is_no_time_of_alike_accelerators_is_refused_by_name() -> None:
-    refused: list[Any] = [{"array": "h100-8", "cost": "bytes"}, {"array": "a100-h100-2x8"}]
+    refused: list[Any] = [
+        {"array": "h100-8", "cost": "bytes"},
+        {"array": "a100-h100-2x8", "share": 0.3},
+    ]
     for asked in refused:
         plan = ho.solve("lenet-c", batch=64, **asked)
         with pytest.raises(RefusedError, match="a proof with overlap is of the time of accel"):

@@ -273,7 +273,12 @@ def test_fixed_recomputation_is_not_left_out_where_all_fits() -> None:
 
 
 def test_cuts_are_a_column_where_stages_have_unequally_many_blocks() -> None:
-    asked: dict[str, Any] = {"batch": 8, "bound": "none", "stages": 2, "fix": "tp=1,micro_batches=2"}
+    asked: dict[str, Any] = {
+        "batch": 8,
+        "bound": "none",
+        "stages": 2,
+        "fix": "tp=1,micro_batches=2",
+    }
     head = gpt(layers=4, hidden=256, heads=4, tokens=64, vocabulary=65536)
     found = ho.configure(head, "h100-8", **asked, best=100)
     cuts = ["+".join(map(str, own.configuration.cuts)) for own in found]

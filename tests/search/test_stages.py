@@ -399,26 +399,27 @@ def test_with_all_repetitions_a_short_step_has_the_layers_of_its_stage(network: 
 
 @pytest.mark.parametrize("stages", [4, "auto"])
 def test_levels_between_stages_shard_nothing(stages: Any) -> None:
-    asked: dict[str, Any] = {"array": "h100-8", "batch": 8, "cost": "time"}
+    asked: dict[str, Any] = {"array": "h100-8", "batch": 8, "cost": "time", "micro_batches": 4}
     network = ho.gpt(layers=4, hidden=64, heads=2, tokens=16, vocabulary=64)
     plan = ho.solve(network, **asked, stages=stages, shard="state@H2-H3")
     if stages == 4:
         assert plan.training.shard == "state"
 
 
-@pytest.mark.parametrize(
-    "taken_names", [("received",), ("sent",), ("received", "received'", "sent")]
-)
-def test_layers_may_have_the_names_of_messages(taken_names: Sequence[str]) -> None:
-    plain = ["a", "b", "c", "d"]
+def test_layers_may_have_the_names_of_messages() -> None:
     problem = problem_on(array_of(1, 4), 16)
     charges = []
-    for names_of in (plain, [*plain[:1], *taken_names, *plain[1 + len(taken_names) :]]):
+    for names_of in (
+        ("a", "b", "c", "d"),
+        ("a", "received", "c", "d"),
+        ("a", "sent", "c", "d"),
+        ("a", "received", "received'", "sent"),
+    ):
         layers = [{"name": name, "kind": "fc", "units": 64} for name in names_of]
         described = {"schema": "hypar-opt/network/2", "name": "chain", "input": {"features": 64}}
         network = ho.Network.model_validate({**described, "layer": layers})
         charges.append(searched(network, problem, [2]).seconds)
-    assert charges[0] == charges[1]
+    assert len({*charges}) == 1
 
 
 def test_a_limit_leaves_a_plan_that_fits_or_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,7 @@ def test_no_way_of_training_is_faster_in_all_groups(seed: int) -> None:
 
 
 def test_where_no_plan_fits_at_the_shares_of_the_fastest_one_those_that_fit_are_found() -> None:
-    network = ho.gpt(layers=1, hidden=64, heads=8, tokens=32, vocabulary=128)
+    network = "lenet-c"
     asked: dict[str, Any] = {
         "array": of_counts((1, 1)),
         "batch": 48,

@@ -313,7 +313,7 @@ def test_blocks_and_scores_are_recomputed_where_that_is_fastest(tmp_path: Path) 
     ]
     sizes = sorted({held for _, held in every})
     trained: set[Any] = set()
-    for limit in sizes[len(sizes) // 4 :: len(sizes) // 4]:
+    for limit in sizes[len(sizes) // 3 :: len(sizes) // 3]:
         constraints = {**asked["constraints"], "memory": limit}
         plan = ho.solve(network, **{**own, "constraints": constraints}, overlap="none")
         least = min(seconds for seconds, held in every if held <= limit)
