@@ -65,7 +65,7 @@ def test_priced_tables_are_derived_twice_to_the_unit(first: int) -> None:
         states: list[list[State]] = []
         for node, laid_out in enumerate(graph.nodes):
             every = [*product(laid_out.choices, repeat=plan.levels)]
-            states.append(own.rng.sample(every, min(len(every), 8)))
+            states.append(own.rng.sample(every, min(len(every), 6)))
             for state in states[node]:
                 charged = charged_by_the_search(own, cost, node, state)
                 assert problem.charges.node(node, state) == charged, (node, state)

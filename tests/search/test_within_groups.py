@@ -95,7 +95,7 @@ def test_what_states_hold_is_what_each_part_holds_where_everything_divides(
                 assert exact == pytest.approx(total / plan.accelerators, rel=1e-3)
 
 
-@pytest.mark.parametrize("seed", slow_after(2, [*range(2, 100), 0, 1]))
+@pytest.mark.parametrize("seed", slow_after(1, [*range(2, 100), 0, 1]))
 def test_no_way_of_training_is_faster_in_all_groups(seed: int) -> None:
     rng = Random(seed)
     counts = (1, 1) if seed < 4 else rng.choice([(1, 1), (1, 1, 2)])
