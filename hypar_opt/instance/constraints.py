@@ -214,6 +214,9 @@ class ConstraintSet:
         shape = len(self._workload.nodes), len(states)
         loads: Integers = np.zeros(shape if self.couple_layers else (0, 0), object)
         allowed = np.ones(shape, bool)
+        deadline.check()
+        if not (self.any or self._orders):
+            return allowed, loads
         columns = np.array(states, np.intp).reshape(len(states), -1).T
         parts = np.ones((len(states), len(self._choices)), exact_dtype(self._problem.accelerators))
         # Many of the thousands of states split a layer into equally many parts above a level: they

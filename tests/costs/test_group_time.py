@@ -257,7 +257,7 @@ def test_options_that_groups_lack_are_refused_by_name() -> None:
     asked: dict[str, Any] = {"array": nodes(1), "cost": "time"}
     refused: list[tuple[dict[str, Any], str]] = [
         (
-            {"constraints": {"memory": 1000}, "share": 0.25},
+            {"constraints": {"memory": 1000}, "share": 0.25, "training": {"micro_batches": 1}},
             "nothing fits; the least that was ",
         ),
         ({"reading": "text"}, "unequal groups of accelerators need"),

@@ -115,7 +115,7 @@ def test_the_update_reads_and_writes_every_weight_once_a_step() -> None:
 
 def test_an_optimizer_that_is_stated_takes_the_time_that_an_array_has_for_it() -> None:
     """As an array whose every update takes as long; another optimizer, and none, takes `update`."""
-    network = ho.gpt(layers=2, hidden=64, heads=4, tokens=16, vocabulary=99)
+    network = ho.gpt(layers=1, hidden=64, heads=4, tokens=16, vocabulary=99)
     more = {"update": "4 B", "updates": {"adam": "44 B"}}
 
     def total(optimizer: str, **keys: Any) -> Any:

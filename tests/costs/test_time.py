@@ -417,7 +417,7 @@ def crossed(slow: str, fast: str) -> Array:
 
 def test_orders_are_compared_in_one_unit() -> None:
     """Near the largest sum that fits, one order must not count in a coarser unit."""
-    for speed in range(1, 12):
+    for speed in range(1, 12, 2):
         array = crossed(slow=f"{speed} MB/s", fast=f"{10 * speed} MB/s")
         plans = [
             ho.solve("vgg-a", cost="time", array=array, placement=order) for order in array.orders()

@@ -22,6 +22,7 @@ from hypar_opt.proofs.chains import TableProof
 from hypar_opt.proofs.check.tables import ReferenceTable
 from hypar_opt.proofs.graphs import EliminationProof, FlowProof, bound_of
 from hypar_opt.proofs.graphs import prove as prove_to
+from tests.slow import fewer
 from tests.solvers.graphs import optimum, random_graph, with_forbidden
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -137,7 +138,7 @@ def test_every_flow_of_a_small_table_proves_its_optimum_or_less(
     ends: list[tuple[int, int]], largest: int, flows: range, fixed: bool
 ) -> None:
     rng = np.random.default_rng(0)
-    for _ in range(8):
+    for _ in range(fewer(16)):
         table = submodular(rng, ends, largest=largest, fixed=fixed)
         bounds = (
             bound(table, FlowProof(layer_flows=layers, pair_flows=pairs))

@@ -65,7 +65,7 @@ def test_priced_tables_are_derived_twice_to_the_unit(first: int) -> None:
         states: list[list[State]] = []
         for node, laid_out in enumerate(graph.nodes):
             every = [*product(laid_out.choices, repeat=plan.levels)]
-            states.append(own.rng.sample(every, min(len(every), 8)))
+            states.append(own.rng.sample(every, min(len(every), 6)))
             for state in states[node]:
                 charged = charged_by_the_search(own, cost, node, state)
                 assert problem.charges.node(node, state) == charged, (node, state)
@@ -86,7 +86,8 @@ ASKED: dict[str, Any] = {"array": "mosaic-h100-8", "batch": 64, "bucket": 0}
 
 @pytest.fixture(scope="module")
 def proved() -> tuple[ho.Plan, Certificate]:
-    plan = ho.solve("lenet-c", overlap="gradient", choices=("data", "model"), **ASKED)
+    two: dict[str, Any] = {"choices": ("data", "model"), "settings": {"topology.per_node": 4}}
+    plan = ho.solve("lenet-c", overlap="gradient", search="joint", **two, **ASKED)
     return plan, certify(plan)
 
 
@@ -242,7 +243,10 @@ def test_a_claim_beyond_the_bound_is_named(proved: tuple[ho.Plan, Certificate]) 
 
 
 def test_what_is_no_time_of_alike_accelerators_is_refused_by_name() -> None:
-    refused: list[Any] = [{"array": "h100-8", "cost": "bytes"}, {"array": "a100-h100-2x8"}]
+    refused: list[Any] = [
+        {"array": "h100-8", "cost": "bytes"},
+        {"array": "a100-h100-2x8", "share": 0.3},
+    ]
     for asked in refused:
         plan = ho.solve("lenet-c", batch=64, **asked)
         with pytest.raises(RefusedError, match="a proof with overlap is of the time of accel"):

@@ -24,7 +24,7 @@ from tests.slow import slow_after
 from tests.strategies.plans import Asked, Rows
 from tests.strategies.problems import keeps, random_problem
 
-BATCHES, EACH = 80, 25
+BATCHES, EACH = 160, 13
 EXACT = tuple(name for name in SOLVERS if SOLVERS[name].searches)
 
 

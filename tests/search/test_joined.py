@@ -204,7 +204,7 @@ def test_vits_optima(tokens: int, batch: int, levels: int, total: int) -> None:
     assert of_split_norms(Instance(network, problem)) == total
 
 
-@pytest.mark.parametrize("seed", slow_after(7, range(1, 100)))
+@pytest.mark.parametrize("seed", slow_after(5, [1, 2, 3, 6, 7, 4, 5, *range(8, 100)]))
 def test_all_exact_solvers_find_the_best_of_all_plans(seed: int) -> None:
     """They prove it; it is what its program moves, and no more than level by level."""
     rng = random.Random(seed)

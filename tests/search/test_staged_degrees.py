@@ -219,15 +219,16 @@ def test_balanced_stages_take_less_where_the_head_is_long(problem: Problem) -> N
 
 def test_configure_lists_stages_where_they_are_asked_for() -> None:
     asked: dict[str, Any] = {"batch": 8, "bound": "none", "best": 3}
-    found = ho.configure(NETWORK, "h100-8", **asked, stages=2, fix="tp=1,micro_batches=4")
+    fix = "tp=1,micro_batches=4,zero=state"
+    found = ho.configure(NETWORK, "h100-8", **asked, stages=2, fix=fix)
     assert {own.configuration.pp for own in found} == {2}
     assert found.best.seconds == pytest.approx(ho.simulate(found.plan()).seconds, rel=1e-9)
     row = found.rows()[0]
     assert (row["pp"], row["exposed"]) == (2, None)
     assert row["bubble"] > 0
     assert "--pipeline-model-parallel-size 2" in found.to("megatron")
-    both = ho.configure(NETWORK, "h100-8", **asked, stages="auto", fix="tp=1,micro_batches=4")
-    without = ho.configure(NETWORK, "h100-8", **asked, fix="tp=1,micro_batches=4")
+    both = ho.configure(NETWORK, "h100-8", **asked, stages="auto", fix=fix)
+    without = ho.configure(NETWORK, "h100-8", **asked, fix=fix)
     together = sorted([*(own.seconds for own in without), *(own.seconds for own in both)])
     assert both.best.seconds == together[0]
     assert "pp" not in without.rows()[0]

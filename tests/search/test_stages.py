@@ -47,7 +47,7 @@ from tests.slow import slow_after, slow_off_diagonal
 
 SMALL = 8
 """The seeds below which problems are small; first of all are three chains, then a GPT."""
-SEEDS = sorted(range(200), key=lambda seed: (seed not in (2, 3, 6, 7), seed))
+SEEDS = [*dict.fromkeys((3, 6, 2, 7, *range(200)))]
 SHAPES = [(1, 4), (2, 2), (4, 1), (1, 8), (2, 4), (4, 2)]
 
 
@@ -153,7 +153,7 @@ def way_of(instance: Instance) -> TrainingMode:
     return TrainingMode(SearchRequest(instance, SOLVERS["dp"]()))
 
 
-@pytest.mark.parametrize("seed", slow_after(3, SEEDS))
+@pytest.mark.parametrize("seed", slow_after(2, SEEDS))
 def test_stages_are_the_best_of_all(seed: int) -> None:
     rng = Random(seed)
     shape = rng.choice(SHAPES if seed >= SMALL else SHAPES[:3])
@@ -247,7 +247,7 @@ def test_equal_blocks_take_as_much_each() -> None:
 
 @pytest.mark.parametrize("memory", [80 * 10**9, 700 * 10**6])
 def test_a_small_model_has_one_stage(memory: int) -> None:
-    """As the best of all cuts of 1, 2 and 4 stages do, in 2, 4 and 8 micro-batches.
+    """As the best of all cuts of 1, 2 and 4 stages do, in 2 and 4 micro-batches.
 
     The seconds are those of another search, which solves each stage by itself; of a loss that
     writes what each operation leaves.
@@ -259,7 +259,7 @@ def test_a_small_model_has_one_stage(memory: int) -> None:
     array = machine_array(machines, "selene", 8, fused=False, bucket="1 TB")
     constraints = {"optimizer": "adam", "memory": memory}
     found = []
-    for count in (2, 4, 8):
+    for count in (2, 4):
         stated = {"micro_batches": count}
         problem = problem_on(array, 16, training=stated, constraints=constraints)
         found.append(searched(network, problem, [1, 2, 4]))
@@ -399,26 +399,27 @@ def test_with_all_repetitions_a_short_step_has_the_layers_of_its_stage(network: 
 
 @pytest.mark.parametrize("stages", [4, "auto"])
 def test_levels_between_stages_shard_nothing(stages: Any) -> None:
-    asked: dict[str, Any] = {"array": "h100-8", "batch": 8, "cost": "time"}
+    asked: dict[str, Any] = {"array": "h100-8", "batch": 8, "cost": "time", "micro_batches": 4}
     network = ho.gpt(layers=4, hidden=64, heads=2, tokens=16, vocabulary=64)
     plan = ho.solve(network, **asked, stages=stages, shard="state@H2-H3")
     if stages == 4:
         assert plan.training.shard == "state"
 
 
-@pytest.mark.parametrize(
-    "taken_names", [("received",), ("sent",), ("received", "received'", "sent")]
-)
-def test_layers_may_have_the_names_of_messages(taken_names: Sequence[str]) -> None:
-    plain = ["a", "b", "c", "d"]
+def test_layers_may_have_the_names_of_messages() -> None:
     problem = problem_on(array_of(1, 4), 16)
     charges = []
-    for names_of in (plain, [*plain[:1], *taken_names, *plain[1 + len(taken_names) :]]):
+    for names_of in (
+        ("a", "b", "c", "d"),
+        ("a", "received", "c", "d"),
+        ("a", "sent", "c", "d"),
+        ("a", "received", "received'", "sent"),
+    ):
         layers = [{"name": name, "kind": "fc", "units": 64} for name in names_of]
         described = {"schema": "hypar-opt/network/2", "name": "chain", "input": {"features": 64}}
         network = ho.Network.model_validate({**described, "layer": layers})
         charges.append(searched(network, problem, [2]).seconds)
-    assert charges[0] == charges[1]
+    assert len({*charges}) == 1
 
 
 def test_a_limit_leaves_a_plan_that_fits_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,7 +430,7 @@ def test_a_limit_leaves_a_plan_that_fits_or_none(monkeypatch: pytest.MonkeyPatch
     tight = stated | {"memory": ho.memory(best).total // 2}
     best = ho.solve(network, **tight)
     has_plan, stopped = False, 0
-    for ticks in (10, *range(200, 1000, 100 if slow.ALL else 200), 10**6):
+    for ticks in (10, *range(200, 1000, 100 if slow.ALL else 400), 10**6):
         tick_when_read(monkeypatch)
         try:
             plan = ho.solve(network, **tight, time_limit=float(ticks))

@@ -27,7 +27,7 @@ from tests.strategies.arrays import random_array
 from tests.strategies.graph_problems import every_plan_of, plans_of
 from tests.strategies.plans import Asked, Rows
 
-BLOCKS = 20
+BLOCKS = 40
 """Of the random problems, each a test, so that they run in parallel."""
 
 

@@ -95,7 +95,7 @@ def test_what_states_hold_is_what_each_part_holds_where_everything_divides(
                 assert exact == pytest.approx(total / plan.accelerators, rel=1e-3)
 
 
-@pytest.mark.parametrize("seed", slow_after(2, [*range(2, 100), 0, 1]))
+@pytest.mark.parametrize("seed", slow_after(1, [*range(2, 100), 0, 1]))
 def test_no_way_of_training_is_faster_in_all_groups(seed: int) -> None:
     rng = Random(seed)
     counts = (1, 1) if seed < 4 else rng.choice([(1, 1), (1, 1, 2)])
@@ -135,23 +135,24 @@ def test_no_way_of_training_is_faster_in_all_groups(seed: int) -> None:
 
 
 def test_where_no_plan_fits_at_the_shares_of_the_fastest_one_those_that_fit_are_found() -> None:
+    network = "lenet-c"
     asked: dict[str, Any] = {
         "array": of_counts((1, 1)),
         "batch": 48,
         "training": {"micro_batches": 1, "recompute": "none", "shard": "none"},
     }
     fix = ["*=data"]  # whose copies of weights no shares change
-    fastest = ho.solve(GPT, constraints={"fix": fix}, **asked)
+    fastest = ho.solve(network, constraints={"fix": fix}, **asked)
     stated, equal = (
-        ho.solve(GPT, share=share, constraints={"fix": fix}, **asked) for share in (0.45, 0.5)
+        ho.solve(network, share=share, constraints={"fix": fix}, **asked) for share in (0.45, 0.5)
     )
     within: dict[str, Any] = {"fix": fix, "memory": ho.simulate(stated).memory}
     with pytest.raises((InfeasibleError, NoAnswerError)):
-        ho.solve(GPT, share=fastest.share, constraints=within, **asked)
-    found = ho.solve(GPT, constraints=within, **asked)
+        ho.solve(network, share=fastest.share, constraints=within, **asked)
+    found = ho.solve(network, constraints=within, **asked)
     assert ho.memory(found).total <= within["memory"]
     taken, at_least = (own.cost.total / per_second(own) for own in (found, fastest))
     assert at_least < taken <= stated.cost.total / per_second(stated)
     # Equal parts hold least.
     with pytest.raises((InfeasibleError, NoAnswerError), match=NOTHING):
-        ho.solve(GPT, constraints=within | {"memory": ho.simulate(equal).memory - 1}, **asked)
+        ho.solve(network, constraints=within | {"memory": ho.simulate(equal).memory - 1}, **asked)

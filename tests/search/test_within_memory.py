@@ -218,7 +218,7 @@ def test_no_way_of_training_has_a_faster_plan_within_the_memory(
         assert Fraction(plan.solver.bound) / per_second(plan) <= min(fitting) + rounded
 
 
-@pytest.mark.parametrize("seed", slow_after(3, [8, 14, 21, *range(100)]))
+@pytest.mark.parametrize("seed", slow_after(2, [14, 21, *range(100)]))
 def test_no_faster_plan_fits_beside_the_buffers_of_its_communicators(seed: int) -> None:
     """Which plans need differently many of: brute force counts each with its own."""
     network, asked = drawn(seed)
@@ -313,7 +313,7 @@ def test_blocks_and_scores_are_recomputed_where_that_is_fastest(tmp_path: Path) 
     ]
     sizes = sorted({held for _, held in every})
     trained: set[Any] = set()
-    for limit in sizes[len(sizes) // 4 :: len(sizes) // 4]:
+    for limit in sizes[len(sizes) // 3 :: len(sizes) // 3]:
         constraints = {**asked["constraints"], "memory": limit}
         plan = ho.solve(network, **{**own, "constraints": constraints}, overlap="none")
         least = min(seconds for seconds, held in every if held <= limit)
@@ -321,7 +321,7 @@ def test_blocks_and_scores_are_recomputed_where_that_is_fastest(tmp_path: Path) 
         assert abs(Fraction(plan.cost.total) / per_second(plan) - least) <= rounded
         assert ho.memory(plan).tensors <= limit
         check_price(plan)
-        if plan.training.by_layer and len(trained) < 2:
+        if plan.training.by_layer and not trained:
             trained.add(str(plan.training))
             assert ho.run(plan).agrees
     assert trained
@@ -329,6 +329,7 @@ def test_blocks_and_scores_are_recomputed_where_that_is_fastest(tmp_path: Path) 
 
 def test_the_times_of_few_and_the_memory_of_more_micro_batches_bound_the_plans_of_both() -> None:
     asked = {**WITHIN, "constraints": {"optimizer": "adam", "memory": "580MB"}}
+    asked["choices"] = ("data", "model")
     plan = ho.solve(WIDE, **asked, training={"micro_batches": 4}, overlap="none")
     network = find_network(WIDE)
     instance = Instance.to_search(network, problem_of(network, **asked))

@@ -15,6 +15,7 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.solvers.ilp.formulate import formulate
 from tests.commands import ended
+from tests.slow import fewer
 
 PROGRAMS = ("ilp", "cpsat")
 LAYERS = 7
@@ -157,7 +158,7 @@ def test_a_gap_is_heeded_and_said() -> None:
 
 @pytest.mark.parametrize("backend", ["cbc", "highs"])
 def test_every_backend_gives_the_canonical_optimum(backend: str) -> None:
-    for seed in range(3):
+    for seed in range(fewer(3)):
         table = chain(3, seed)
         result = SOLVERS["ilp"]().solve(table, SolverOptions(backend=backend))
         expected = SOLVERS["brute"]().solve(table, SolverOptions())

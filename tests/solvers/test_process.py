@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -85,37 +86,32 @@ def test_a_function_is_called_in_another_process() -> None:
         call(directory, time.sleep, 1000, seconds=0.5)
 
 
-def refuse() -> None:
-    print("on the way")
-    raise RefusedError("takes no such thing")
-
-
-def fail() -> None:
-    raise LookupError("nowhere")
-
-
-def crash() -> None:
-    os._exit(7)
+REFUSES = """
+from hypar_opt.errors import RefusedError
+print("on the way")
+raise RefusedError("takes no such thing")
+"""
 
 
 @pytest.mark.parametrize(
-    ("function", "error", "message"),
+    ("function", "argument", "error", "message"),
     [
-        (refuse, RefusedError, "takes no such thing"),
-        (fail, CallError, "LookupError: nowhere"),
-        (crash, CallError, "it ended with status 7"),
+        (exec, REFUSES, RefusedError, "takes no such thing"),
+        (exec, "raise LookupError('nowhere')", CallError, "LookupError: nowhere"),
+        (os._exit, 7, CallError, "it ended with status 7"),
     ],
 )
 def test_an_error_in_another_process_is_raised_in_this_one(
-    function: Callable[[], None],
+    function: Callable[[Any], None],
+    argument: Any,
     error: type[Exception],
     message: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with private_directory() as directory:
         with pytest.raises(error, match=f"^{message}$"):
-            call(directory, function)
-        assert log_of(directory).read_text() == ("on the way\n" if function is refuse else "")
+            call(directory, function, argument)
+        assert log_of(directory).read_text() == ("on the way\n" if argument is REFUSES else "")
     assert capfd.readouterr() == ("", "")
 
 
