@@ -304,7 +304,9 @@ def _exact(seconds: Integers, nodes: Indices) -> list[Fraction]:
 
 @lru_cache(maxsize=16)
 def _computed_passes(
-    work: Work, workload: Workload, phases: tuple[Phase, ...]
+    work: Work,  # noqa: ARG001
+    workload: Workload,  # noqa: ARG001
+    phases: tuple[Phase, ...],  # noqa: ARG001
 ) -> dict[tuple[int, ...], dict[Phase, Fraction]]:
     """Return a cache of the seconds of nodes' passes by their kind and states.
 
