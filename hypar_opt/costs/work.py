@@ -124,12 +124,20 @@ class Work:
 
         Without the update of weights.
         """
-        nodes, kinds, states = self._alike(workload, states)
-        return {
-            kernel.phase: _exact(_longer(self._times(kernel, workload, nodes, None)), nodes, kinds)
-            for kernel in self._rules.kernels(workload, nodes, states, phases)
-            if not kernel.epilogue
-        }
+        columns = [*map(tuple, self._columns(workload, states).T.tolist())]
+        computed = _computed_passes(self, workload, tuple(phases))
+        new = {column: node for node, column in enumerate(columns) if column not in computed}
+        if new:
+            nodes = np.array([*new.values()])
+            states = [block[:, nodes] for block in states]
+            seconds = {
+                kernel.phase: _exact(_longer(self._times(kernel, workload, nodes, None)), nodes)
+                for kernel in self._rules.kernels(workload, nodes, states, phases)
+                if not kernel.epilogue
+            }
+            for number, column in enumerate(new):
+                computed[column] = {phase: exact[number] for phase, exact in seconds.items()}
+        return {phase: [computed[column][phase] for column in columns] for phase in phases}
 
     def epilogues(self, workload: Workload, states: States) -> list[Fraction]:
         """Return the seconds of what follows each layer's products in its forward pass, exactly."""
@@ -139,7 +147,8 @@ class Work:
         nodes, kinds, states = self._alike(workload, states)
         (kernel,) = self._rules.kernels(workload, nodes, states, (Phase.FORWARD,))
         times = self._times(kernel._replace(epilogue=True), workload, nodes, None)
-        return _exact(_longer(times), nodes, kinds)
+        exact = _exact(_longer(times), nodes)
+        return [exact[kind] for kind in kinds.tolist()]
 
     def updates(
         self, workload: Workload, states: States, repeats: Repeats = SINGLE_PASS
@@ -152,7 +161,7 @@ class Work:
             As `WorkRules.update` takes them.
         """
         nodes = np.arange(len(workload.nodes))
-        return _exact(self._update(workload, nodes, states, None, repeats), nodes, nodes)
+        return _exact(self._update(workload, nodes, states, None, repeats), nodes)
 
     def _alike(self, workload: Workload, states: States) -> tuple[Indices, Indices, States]:
         """Return one of the nodes that are alike, the place of each node's, and their states.
@@ -162,13 +171,16 @@ class Work:
         states
             One of each node.
         """
-        nodes = np.arange(len(workload.nodes))
-        if self.input_sizes:  # which are by layer
-            return nodes, nodes, states
-        kinds = kinds_of_nodes(workload).numbers
-        columns = np.vstack([kinds, *states])
+        columns = self._columns(workload, states)
         _, first, inverse = np.unique(columns, axis=1, return_index=True, return_inverse=True)
         return first, inverse.reshape(-1), [block[:, first] for block in states]
+
+    def _columns(self, workload: Workload, states: States) -> Indices:
+        """Return each node's kind and states, of which those that are equal take as long."""
+        nodes = np.arange(len(workload.nodes))
+        kinds = nodes if self.input_sizes else kinds_of_nodes(workload).numbers  # they are by layer
+        columns: Indices = np.vstack([kinds, *states])
+        return columns
 
     @cached_property
     def _rules(self) -> WorkRules:
@@ -286,9 +298,21 @@ def _timed(amounts: Integers, seconds: Fraction, per_second: Fraction | int | No
     return scale(amounts, seconds * per_second)
 
 
-def _exact(seconds: Integers, nodes: Indices, alike: Indices) -> list[Fraction]:
-    exact = [Fraction(time) for time in np.broadcast_to(seconds, nodes.shape).tolist()]
-    return [exact[number] for number in alike.tolist()]
+def _exact(seconds: Integers, nodes: Indices) -> list[Fraction]:
+    return [Fraction(time) for time in np.broadcast_to(seconds, nodes.shape).tolist()]
+
+
+@lru_cache(maxsize=16)
+def _computed_passes(
+    work: Work,  # noqa: ARG001
+    workload: Workload,  # noqa: ARG001
+    phases: tuple[Phase, ...],  # noqa: ARG001
+) -> dict[tuple[int, ...], dict[Phase, Fraction]]:
+    """Return a cache of the seconds of nodes' passes by their kind and states.
+
+    Plans that a search simulates share most of them.
+    """
+    return {}
 
 
 @lru_cache(maxsize=64)

@@ -46,7 +46,7 @@ CALLS = [
     "run lenet-c --levels 2 --batch 16",
     "verify plan.json",
     "doctor python command numpy plot brute",
-    "verify lenet-c --levels 1",
+    "verify lenet-c --levels 1 --solvers dp,ilp,brute",
     "import no-such-file.onnx",
     "export plan.json --to json",
     "report plan.json --output page.html",

@@ -28,7 +28,7 @@ def test_the_h100_has_no_energies_of_another_technology() -> None:
 
 
 def test_seconds_and_bytes_need_no_energies() -> None:
-    plan = ho.solve("lenet-c", array="h100-8x8", cost="time", batch=64)
+    plan = ho.solve("lenet-c", array="h100-8x8", cost="time", batch=64, overlap="none")
     step = ho.simulate(plan)
     assert step.seconds > 0
     assert step.joules is None
@@ -59,7 +59,7 @@ def test_a_comparison_without_joules_has_no_column_of_them(
 
 
 def test_a_step_without_joules_shows_none(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["simulate", "lenet-c", "--array", "h100-8x8"]) == 0
+    assert run(["simulate", "lenet-c", "--array", "h100-8x8", "--overlap", "none"]) == 0
     assert "energy" not in capsys.readouterr().out
 
 
