@@ -285,7 +285,7 @@ def price(
         What this plan was found to cost, by whatever model.
     """
     problem, workload, cost = instance.problem, instance.workload, instance.cost
-    _check_choices(workload, rows)
+    check_choices(workload, rows)
     # Layouts are those of a run: a reading without shared tensors has none to price.
     of_reading = tensors if workload is instance.executed_workload else None
     if charged is None or charged.cost is not cost:
@@ -315,7 +315,7 @@ def price(
     )
 
 
-def _check_choices(workload: Workload, rows: Rows) -> None:
+def check_choices(workload: Workload, rows: Rows) -> None:
     """Refuse a choice that the reading, or a layer of its kind, does not have.
 
     Raises

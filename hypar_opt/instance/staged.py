@@ -24,7 +24,14 @@ from hypar_opt.costs.hops import TiedReduction, seconds_of_tied, tied_reductions
 from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import layouts_of, nodes_of, price, price_levels, total_cost
+from hypar_opt.instance.pricing import (
+    check_choices,
+    layouts_of,
+    nodes_of,
+    price,
+    price_levels,
+    total_cost,
+)
 from hypar_opt.instance.stage import BY_LAYER, check_pins, stage_instance
 from hypar_opt.plan.configuration import (
     check,
@@ -156,10 +163,12 @@ class StagePlan:
         instance, plan = self.instance, (self.rows, self.tensors)
         return nodes_of(instance.workload, instance.cost, *plan, rule=instance.rule)
 
-    @property
+    @cached_property
     def seconds(self) -> Fraction:
-        """Its charge S."""
-        return Fraction(self.cost.total) / self.instance.per_second
+        """Its charge S: no baselines are priced for it, as for its cost."""
+        instance = self.instance
+        check_choices(instance.workload, self.rows)
+        return total_cost(instance, self.rows, self.tensors) / instance.per_second
 
     @property
     def messages_stored(self) -> list[tuple[str, ...]]:
@@ -394,7 +403,7 @@ class StagedPlan:
         return Cost(
             kind=self.problem.cost,
             reading=self.problem.reading,
-            unit=coarsest.cost.unit,
+            unit=coarsest.instance.cost.unit,
             total=total,
             per_level=(total - sum(inside), *inside),
             communication=(units(longest.messages + self._summed), *exchanged),

@@ -136,7 +136,7 @@ def test_where_none_fits_it_names_what_needs_least(problem: Problem) -> None:
     """Of all, counted one by one, with all blocks computed again."""
     kept = problem.constraints.model_copy(update={"memory": 1})
     tight = problem.model_copy(update={"constraints": kept})
-    fixed = {"tp": [1, 2], "micro_batches": 4}
+    fixed = {"tp": 1, "micro_batches": 4}
     found = search_stages(NETWORK, tight, counts=[2, 4], fixed=fixed)
     assert (found.best, found.simulated) == ((), 0)
     needs = []
