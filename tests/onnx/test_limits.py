@@ -273,7 +273,7 @@ BOMBS: dict[str, Callable[[], Any]] = {
     "rank": lambda: transposed(300),
     "tiled": lambda: tiled(15_000),
     "masks of many nodes": lambda: masks(1500, 900, 2),
-    "large masks": lambda: masks(100, 10, 2048),
+    "large masks": lambda: masks(200, 10, 2048),
     "many nodes": lambda: residuals(MAX_NODES // 9),
     "more nodes": lambda: residuals(MAX_NODES + 3),
 }
