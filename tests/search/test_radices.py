@@ -11,6 +11,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.workload import network, tensors
 from hypar_opt.workload.operators.norm import Norm
 from hypar_opt.workload.parallelism import CHOICES
 from tests.choices import WITH_TOKENS
@@ -22,6 +23,8 @@ PADDED = "gpt:layers=12,hidden=768,heads=12,tokens=1024,vocabulary=50304"
 
 @pytest.fixture
 def split_norms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensors, "MAX_LAYERS_KEPT", 0)  # none that has other norms, nor for others
+    monkeypatch.setattr(network, "_words", network._words.__wrapped__)
     split = {word: choice for word, choice in Norm.choices.items() if choice.axis}
     monkeypatch.setattr(Norm, "choices", FrozenDict(split))
 
