@@ -101,7 +101,8 @@ class FactoredTable:
 class StateTable:
     """The states of nodes at all levels together, of which a cost charges nodes and boundaries.
 
-    Nothing is charged yet: a solver asks for the view that it takes. Constraints are in all views.
+    Nothing is charged yet: a solver asks for the view that it takes. All views forbid states, and
+    all but `by_level` have the limits.
 
     Parameters
     ----------
@@ -177,7 +178,7 @@ class StateTable:
         """Return the table in which a boundary's charge is a sum over levels.
 
         None if a charge depends on its source's choices above, replicas below repeat exchanges, or
-        levels have different choices. Limits are not in it.
+        levels have different choices. It has no limits.
 
         Parameters
         ----------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -303,14 +303,10 @@ def _exact(seconds: Integers, nodes: Indices) -> list[Fraction]:
 
 
 @lru_cache(maxsize=16)
-def _computed_passes(
-    work: Work,  # noqa: ARG001
-    workload: Workload,  # noqa: ARG001
-    phases: tuple[Phase, ...],  # noqa: ARG001
-) -> dict[tuple[int, ...], dict[Phase, Fraction]]:
+def _computed_passes(*_: Hashable) -> dict[tuple[int, ...], dict[Phase, Fraction]]:
     """Return a cache of the seconds of nodes' passes by their kind and states.
 
-    Plans that a search simulates share most of them.
+    It is of a `Work`, a workload and its phases: plans that a search simulates share most of them.
     """
     return {}
 
