@@ -31,7 +31,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.parallelism import CHOICES
 from tests.slow import slow_after
-from tests.strategies.graph_problems import random_graph_problem
+from tests.strategies.graph_problems import has_charges, random_graph_problem
 from tests.strategies.plans import READINGS, Asked
 from tests.strategies.problems import random_problem
 from tests.strategies.written_plans import (
@@ -80,6 +80,8 @@ def problems(
     for seed in seeds:
         rng = Random(seed)
         network, asked = random_written_problem(rng, cost, reading)
+        if not has_charges(network, reading):
+            continue
         yield rng, network, asked
         if cost == "bytes" and reading in RUN_READINGS:
             yield rng, network, in_parts(rng, asked)
