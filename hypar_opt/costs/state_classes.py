@@ -22,10 +22,8 @@ from numpy.typing import NDArray
 from hypar_opt.costs.alignments import (
     StateClasses,
     alignments,
-    check_size,
-    numbered_groups,
 )
-from hypar_opt.costs.kinds import index_by_key, kinds_of_boundaries, kinds_of_nodes
+from hypar_opt.costs.kinds import index_by_key, kinds_of_boundaries
 from hypar_opt.costs.state_charges import (
     charged_pairs,
     choices_by_level,
@@ -34,7 +32,6 @@ from hypar_opt.costs.state_charges import (
     state_indices,
 )
 from hypar_opt.costs.weights import mismatch
-from hypar_opt.deadline import NEVER
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.weights import replicated
 from hypar_opt.step.uneven import sizes_at_ends
@@ -43,16 +40,13 @@ from hypar_opt.workload.repeats import SINGLE_PASS
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
-    from hypar_opt.costs.state_charges import State
+    from hypar_opt.costs.table import Limit
     from hypar_opt.deadline import Deadline
     from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
 
 _CACHED = 2**14
 """Alignments of states that are charged at once: their arrays stay in a processor's cache."""
-
-_EXACT = 2**23
-"""The most pairs of states that a threshold leaves where classes are by another cost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +104,8 @@ class ClassTable:
         What a boundary is charged at most.
     ends, unit, resolution
         As in `CostTable`.
-    load : (kinds of nodes, states)
-        The part of ``capacity`` that a state uses; None if nothing is limited.
-    capacity, more_limits
-        As in `CostTable`.
+    limits
+        Loads ``(kinds of nodes, states)``, each with its capacity.
     hard_kinds
         The kinds of boundaries whose charges are penalties, above those of all assignments.
     max_exact_pairs
@@ -133,19 +125,10 @@ class ClassTable:
     ends: NDArray[np.intp]
     unit: str
     resolution: int
-    load: Integers | None = None
-    capacity: int | None = None
-    more_limits: tuple[tuple[Integers, int], ...] = ()
+    limits: tuple[Limit, ...] = ()
     hard_kinds: frozenset[int] = frozenset()
     max_exact_pairs: int | None = None
     cache: dict[Hashable, Any] = field(default_factory=dict)
-
-    @property
-    def limits(self) -> tuple[tuple[Integers, int], ...]:
-        """All loads, each with its capacity."""
-        if self.load is None or self.capacity is None:
-            return ()
-        return ((self.load, self.capacity), *self.more_limits)
 
     @cached_property
     def bound(self) -> int:
@@ -162,16 +145,11 @@ class ClassTable:
         return sum(sum(part.tolist()) for part in node)
 
     def within(self, capacities: Sequence[int]) -> ClassTable:
-        """Return the table with other capacities of its loads; none for no limits."""
-        if capacities == [capacity for _, capacity in self.limits]:
-            return self
-        loads = (load for load, _ in self.more_limits)
-        more = tuple(zip(loads, capacities[1:], strict=True))
-        return replace(self, capacity=capacities[0] if capacities else None, more_limits=more)
+        """Return the table with other capacities of its loads."""
+        loads = (load for load, _ in self.limits)
+        return replace(self, limits=tuple(zip(loads, capacities, strict=True)))
 
-    def limited(
-        self, limits: Sequence[tuple[Integers, int]], weights: NDArray[np.bool_]
-    ) -> ClassTable:
+    def limited(self, limits: Sequence[Limit], weights: NDArray[np.bool_]) -> ClassTable:
         """Return the table with limits, and a penalty above all costs where weights differ.
 
         Storing weights whole takes memory, so that other nodes may have to change too.
@@ -185,7 +163,6 @@ class ClassTable:
         """
         rows = np.concatenate([load for load, _ in limits], axis=1).tolist()
         kinds, nodes = index_by_key(zip(self.node_kinds.tolist(), map(tuple, rows), strict=True))
-        (load, capacity), *more = [(load[nodes], capacity) for load, capacity in limits]
         kinds_before = self.node_kinds[nodes]
         hard = frozenset(self.boundary_kinds[weights].tolist())
         penalised = self.with_big_m(hard, 1 + self.max_total)
@@ -194,9 +171,7 @@ class ClassTable:
             node=penalised.node[kinds_before],
             allowed=self.allowed[kinds_before],
             node_kinds=kinds,
-            load=load,
-            capacity=capacity,
-            more_limits=tuple(more),
+            limits=tuple((load[nodes], capacity) for load, capacity in limits),
             hard_kinds=hard,
             cache={},
         )
@@ -303,89 +278,6 @@ class ChargeCache:
         return np.array([rows[key] for key in keys])
 
 
-def class_table(
-    cost: CostModel,
-    workload: Workload,
-    states: Sequence[State],
-    allowed: NDArray[np.bool_],
-    deadline: Deadline = NEVER,
-    cache: ChargeCache | None = None,
-    bounds: tuple[CostModel, CostModel] | None = None,
-) -> ClassTable:
-    """Price all levels at once by classes of states.
-
-    Parameters
-    ----------
-    states : (states, levels)
-        In canonical order: all of them, or some.
-    allowed : (nodes, states)
-    cache
-        What was found for the same workload and states, by any cost.
-    bounds
-        Costs between which boundaries' charges lie: classes are of states that the first one
-        charges alike. By default the cost itself.
-
-    Raises
-    ------
-    RefusedError
-        If there are more states or pairs of classes than memory allows.
-    NoAnswerError
-        If the deadline passes.
-    """
-    columns = np.array(states, np.intp).reshape(len(states), -1).T
-    boundary_kinds, boundaries = kinds_of_boundaries(workload, cost.end_keys(workload))
-    below, above = bounds or (cost, cost)
-    symmetries = below.symmetries(workload, len(columns))
-    own_kinds = zip(
-        kinds_of_nodes(workload).numbers.tolist(), symmetries.node_keys, allowed, strict=True
-    )
-    node_kinds, nodes = index_by_key((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
-    choices = choices_by_level(workload, len(columns))
-    # Where not all states are given, each is a class by itself: levels may not be permuted.
-    groups = (
-        tuple(symmetries.level_groups)
-        if len(states) == prod(choices)
-        else tuple(range(len(columns)))
-    )
-    classes = StateClasses(groups, columns, len(workload.choices))
-    check_size(max(len(nodes) * len(states), len(boundaries) * classes.count**2))
-    costs = [
-        (model.level_separable(workload) or model).attributed for model in (cost, below, above)
-    ]
-    cache = cache or ChargeCache()
-    time = costs[1].time
-    of_kinds = cache.of(costs[1] if time is None else time.edge_cost_key)
-    node = cache.nodes_in(columns, cost, workload, nodes, deadline)
-    ends = _choices_of_ends(workload, columns, allowed[nodes], node_kinds, boundary_kinds)
-    arguments = workload, columns, boundaries, ends, node.max(axis=1)[node_kinds]
-    pairs, at_least, at_most = (PairsOfStates(model, *arguments) for model in costs)
-    lowest, highest = at_least.least(classes, of_kinds, deadline)
-    if bounds:
-        _, highest = at_most.least(classes, {}, deadline)
-    highest_of_kinds = zip((node.max(axis=1), highest), (node_kinds, boundary_kinds), strict=True)
-    dtype = exact_dtype(sum(sum(part[kinds].tolist()) for part, kinds in highest_of_kinds))
-
-    partitions = [Partition(classes.every, lowest.astype(dtype))]
-    kinds = numbered_groups(symmetries.level_kinds)
-    if len(set(kinds)) < len(set(classes.groups)):
-        # Not all levels of a kind may be permuted: what is least is so for the states of either.
-        partitions.insert(0, partitions[0].merged(replace(classes, groups=kinds).every))
-    return ClassTable(
-        states=columns,
-        partitions=partitions,
-        node=node.astype(dtype),
-        allowed=allowed[nodes],
-        node_kinds=node_kinds,
-        pairs=lambda kind, sources, targets: pairs.of(kind, sources, targets).astype(dtype),
-        boundary_kinds=boundary_kinds,
-        highest=highest,
-        ends=workload.ends,
-        unit=cost.unit,
-        resolution=cost.resolution,
-        max_exact_pairs=_EXACT if bounds else None,
-    )
-
-
 def _nodes_in(
     states: Indices, cost: CostModel, workload: Workload, nodes: Indices, deadline: Deadline
 ) -> Integers:
@@ -399,7 +291,7 @@ def _nodes_in(
     return charged[:, state_indices(states.T, choices)]
 
 
-def _choices_of_ends(
+def choices_of_ends(
     workload: Workload,
     states: Indices,
     allowed: NDArray[np.bool_],

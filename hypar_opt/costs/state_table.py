@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.kinds import kinds_of_boundaries
+from hypar_opt.costs.alignments import StateClasses, check_size, numbered_groups
+from hypar_opt.costs.kinds import index_by_key, kinds_of_boundaries, kinds_of_nodes
 from hypar_opt.costs.state_charges import (
     charged_pairs,
     check_states,
@@ -25,8 +26,14 @@ from hypar_opt.costs.state_charges import (
     state_indices,
     states_of,
 )
-from hypar_opt.costs.state_classes import ChargeCache, class_table
-from hypar_opt.costs.table import CostTable
+from hypar_opt.costs.state_classes import (
+    ChargeCache,
+    ClassTable,
+    PairsOfStates,
+    Partition,
+    choices_of_ends,
+)
+from hypar_opt.costs.table import CostTable, Limit
 from hypar_opt.costs.weights import constrained, with_penalties
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.integers import Integers, exact_dtype
@@ -35,8 +42,10 @@ from hypar_opt.step.states import Indices, exact_sum
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.state_charges import State
-    from hypar_opt.costs.state_classes import ClassTable
     from hypar_opt.workload.tensors import Workload
+
+_EXACT = 2**23
+"""The most pairs of states that a threshold leaves where classes are by another cost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +127,7 @@ class StateTable:
     workload: Workload
     states: Sequence[State]
     allowed: NDArray[np.bool_] | None = None
-    limits: tuple[tuple[Integers, int], ...] = ()
+    limits: tuple[Limit, ...] = ()
 
     @classmethod
     def of(
@@ -251,12 +260,57 @@ class StateTable:
         RefusedError
             If there are more pairs of classes than memory allows.
         """
-        workload = self.workload
-        allowed = self.allowed
+        cost, workload, states, allowed = self.cost, self.workload, self.states, self.allowed
         if allowed is None:
-            allowed = np.ones((len(workload.nodes), len(self.states)), bool)
-        table = class_table(self.cost, workload, self.states, allowed, deadline, cache, bounds)
-        return table.limited(self.limits, workload.is_weight_boundary) if self.limits else table
+            allowed = np.ones((len(workload.nodes), len(states)), bool)
+        cache = cache or ChargeCache()
+        columns = np.array(states, np.intp).reshape(len(states), -1).T
+        boundary_kinds, boundaries = kinds_of_boundaries(workload, cost.end_keys(workload))
+        below, above = bounds or (cost, cost)
+        symmetries = below.symmetries(workload, self.levels)
+        kinds = kinds_of_nodes(workload).numbers.tolist()
+        contents = (row.tobytes() for row in allowed)
+        node_kinds, nodes = index_by_key(zip(kinds, symmetries.node_keys, contents, strict=True))
+        # Where not all states are given, each is a class by itself: levels may not be permuted.
+        has_all = len(states) == math.prod(self._choices)
+        groups = symmetries.level_groups if has_all else range(self.levels)
+        classes = StateClasses(tuple(groups), columns, len(workload.choices))
+        check_size(max(len(nodes) * len(states), len(boundaries) * classes.count**2))
+        costs = [
+            (model.level_separable(workload) or model).attributed for model in (cost, below, above)
+        ]
+        time = costs[1].time
+        of_kinds = cache.of(costs[1] if time is None else time.edge_cost_key)
+        node = cache.nodes_in(columns, cost, workload, nodes, deadline)
+        ends = choices_of_ends(workload, columns, allowed[nodes], node_kinds, boundary_kinds)
+        arguments = workload, columns, boundaries, ends, node.max(axis=1)[node_kinds]
+        pairs, at_least, at_most = (PairsOfStates(model, *arguments) for model in costs)
+        lowest, highest = at_least.least(classes, of_kinds, deadline)
+        if bounds:
+            _, highest = at_most.least(classes, {}, deadline)
+        largest = node.max(axis=1)[node_kinds].tolist() + highest[boundary_kinds].tolist()
+        dtype = exact_dtype(sum(largest))
+        partitions = [Partition(classes.every, lowest.astype(dtype))]
+        merged = numbered_groups(symmetries.level_kinds)
+        if len(set(merged)) < len(set(classes.groups)):
+            # Not all levels of a kind may be permuted: bounds are on the states of either.
+            partitions.insert(0, partitions[0].merged(replace(classes, groups=merged).every))
+        table = ClassTable(
+            states=columns,
+            partitions=partitions,
+            node=node.astype(dtype),
+            allowed=allowed[nodes],
+            node_kinds=node_kinds,
+            pairs=lambda kind, sources, targets: pairs.of(kind, sources, targets).astype(dtype),
+            boundary_kinds=boundary_kinds,
+            highest=highest,
+            ends=workload.ends,
+            unit=cost.unit,
+            resolution=cost.resolution,
+            max_exact_pairs=_EXACT if bounds else None,
+        )
+        weights = workload.is_weight_boundary
+        return table.limited(self.limits, weights) if self.limits else table
 
     @property
     def _choices(self) -> list[int]:

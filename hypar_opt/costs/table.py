@@ -14,6 +14,9 @@ from hypar_opt.errors import RefusedError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.integers import Integers, exact_dtype
 
+Limit = tuple[Integers, int]
+"""The loads of columns, and a capacity: an upper bound on their sum in an assignment."""
+
 
 @dataclass(frozen=True, eq=False)
 class CostTable:
@@ -43,12 +46,9 @@ class CostTable:
         Entries per unit: 2 if an entry of 1 is half a byte.
     allowed : (layers, choices) bool
         The choices that are feasible; None for all.
-    load : (layers, choices)
-        The part of ``capacity`` that a choice uses; None if nothing is limited.
-    capacity
-        The upper bound on an assignment's sum of loads.
-    more_limits
-        Further loads with their capacities, as of another group of accelerators.
+    limits
+        Loads of choices, ``(layers, choices)``, each with its capacity: the upper bound on an
+        assignment's sum of them. There are several where groups of accelerators differ.
 
     Raises
     ------
@@ -63,16 +63,14 @@ class CostTable:
     unit: str = "bytes"
     resolution: int = 1
     allowed: NDArray[np.bool_] | None = None
-    load: Integers | None = None
-    capacity: int | None = None
-    more_limits: tuple[tuple[Integers, int], ...] = ()
+    limits: tuple[Limit, ...] = ()
 
     def __post_init__(self) -> None:
         choices = self.node.shape[1]
         edges = len(self.ends)
         if self.edge.shape != (edges, choices, choices) or self.ends.shape != (edges, 2):
             raise ValueError(f"edge {self.edge.shape} and ends {self.ends.shape} do not fit node")
-        arrays = [part for part in (self.node, self.edge, self.load) if part is not None]
+        arrays = [self.node, self.edge, *(load for load, _ in self.limits)]
         if any(part.dtype not in (np.int64, np.object_) for part in arrays):
             raise ValueError("a cost should be a whole number: int64, or Python's own")
         if any(part.size and part.min() < 0 for part in arrays):
@@ -83,18 +81,6 @@ class CostTable:
             raise ValueError("node and edge should be of one type")
         if self.node.dtype == np.int64 and self.max_total >= 2**63:
             raise ValueError("a sum of costs may not fit int64; make them Python's integers")
-
-    @property
-    def limits(self) -> tuple[tuple[Integers, int], ...]:
-        """All loads, each with its capacity."""
-        if self.load is None or self.capacity is None:
-            return ()
-        return ((self.load, self.capacity), *self.more_limits)
-
-    @property
-    def unlimited(self) -> CostTable:
-        """The table without its capacities."""
-        return replace(self, load=None, capacity=None, more_limits=())
 
     def exceeded(self, assignment: Sequence[int]) -> tuple[int, int] | None:
         """Return the load of an assignment and the capacity that it exceeds, if any."""

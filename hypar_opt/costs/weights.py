@@ -13,7 +13,7 @@ from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.weights import replicated
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import CostTable
+    from hypar_opt.costs.table import CostTable, Limit
     from hypar_opt.workload.tensors import Workload
 
 
@@ -77,22 +77,19 @@ def constrained(
     workload: Workload,
     table: CostTable,
     allowed: NDArray[np.bool_] | None,
-    limits: Sequence[tuple[Integers, int]],
+    limits: tuple[Limit, ...],
 ) -> CostTable:
     """Return a table with the choices that are allowed, and loads with their capacities.
 
     Storing shared weights whole takes memory, so that other layers may have to change too: within
     capacities a penalty above all costs is charged where a layer splits them otherwise.
     """
-    if not limits:
-        return replace(table, allowed=allowed)
     weights = workload.is_weight_boundary
-    if weights.any():
+    if limits and weights.any():
         penalty = 1 + table.max_total
         dtype = exact_dtype(penalty * (1 + int(weights.sum())))
         edge = table.edge.astype(np.result_type(table.edge, dtype))
         # In the table's integers: a penalty may exceed int64.
         edge[weights] = penalty * (edge[weights] > 0).astype(edge.dtype)
         table = replace(table, node=table.node.astype(edge.dtype), edge=edge)
-    (load, capacity), *more = limits
-    return replace(table, allowed=allowed, load=load, capacity=capacity, more_limits=tuple(more))
+    return replace(table, allowed=allowed, limits=limits)

@@ -37,7 +37,7 @@ from hypar_opt.workload.splitting import may_split_tensors
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.table import CostTable
+    from hypar_opt.costs.table import CostTable, Limit
     from hypar_opt.instance.least_loads import Way
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.contiguous import Orders
@@ -169,7 +169,7 @@ class ConstraintSet:
 
     def of_states(
         self, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
-    ) -> tuple[NDArray[np.bool_] | None, tuple[tuple[Integers, int], ...]]:
+    ) -> tuple[NDArray[np.bool_] | None, tuple[Limit, ...]]:
         """Return which states nodes may have, and limits on loads, as a `StateTable` has them."""
         if not self.any:
             return None, ()
@@ -355,9 +355,7 @@ class ConstraintSet:
         """Return the least memory of any plan, per accelerator in bytes."""
         return -(-self._loads.least_of_plans() // self._problem.accelerators)
 
-    def _limits(
-        self, allowed: NDArray[np.bool_], loads: Integers
-    ) -> tuple[tuple[Integers, int], ...]:
+    def _limits(self, allowed: NDArray[np.bool_], loads: Integers) -> tuple[Limit, ...]:
         """Return the loads with their capacities, of unequal parts of H1 those of each; or none.
 
         Raises

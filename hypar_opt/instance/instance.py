@@ -87,11 +87,11 @@ class Instance:
 
     def with_cost(self, cost: CostModel) -> Instance:
         """Return the same problem with another cost model, such as a bound on its own."""
-        other = replace(self)
-        vars(other).update(vars(self) | {"cost": cost})
+        variant = replace(self)
+        vars(variant).update(vars(self) | {"cost": cost})
         for name in ("thresholds", "baselines", "node_modes", "_classes"):
-            vars(other).pop(name, None)
-        return other
+            vars(variant).pop(name, None)
+        return variant
 
     def within_memory(self, memory: int) -> Instance:
         """Return the problem within another memory, on the same table of states if it has one.
@@ -127,11 +127,11 @@ class Instance:
 
     def _changed(self, update: Mapping[str, object], *attributes: str) -> Instance:
         """Return the problem with other fields, on the same tensors, with what else is kept."""
-        other = replace(self, problem=self.problem.model_copy(update=update))
+        variant = replace(self, problem=self.problem.model_copy(update=update))
         # What is computed on first use is among the attributes.
         names = {"_plain", "_with_shared", *attributes}
-        vars(other).update({name: value for name, value in vars(self).items() if name in names})
-        return other
+        vars(variant).update({name: value for name, value in vars(self).items() if name in names})
+        return variant
 
     @cached_property
     def workload(self) -> Workload:
@@ -140,9 +140,9 @@ class Instance:
 
     def running(self, workload: Workload) -> Instance:
         """Return the problem with other tensors of a run, such as those of all stages together."""
-        other = replace(self)
-        vars(other)["executed_workload"] = workload
-        return other
+        variant = replace(self)
+        vars(variant)["executed_workload"] = workload
+        return variant
 
     @cached_property
     def executed_workload(self) -> Workload:
@@ -167,26 +167,26 @@ class Instance:
 
     def within(self, orders: Orders) -> Instance:
         """Return the problem of plans that split images at the first levels of an order."""
-        other = self.with_cost(self.cost)
-        vars(other)["constraints"] = self.constraints.within(orders)
-        return other
+        variant = self.with_cost(self.cost)
+        vars(variant)["constraints"] = self.constraints.within(orders)
+        return variant
 
     def with_shares_between(self, corners: Sequence[Sequence[int]]) -> Instance:
         """Return the problem with constraints that plans keep at any shares between some.
 
         Parts may be uneven at H1, and each holds its least.
         """
-        other = self.with_cost(self.cost)
-        vars(other)["rule"] = self.problem.rule_at_any_share
+        variant = self.with_cost(self.cost)
+        vars(variant)["rule"] = self.problem.rule_at_any_share
         limited = ConstraintSet(self.problem, self.workload, corners=corners)
-        vars(other)["constraints"] = limited
-        return other
+        vars(variant)["constraints"] = limited
+        return variant
 
     def restricted_to(self, states: NDArray[np.bool_]) -> Instance:
         """Return the problem of plans whose nodes are in some states: ``(nodes, states)``."""
-        other = self.with_cost(self.cost)
-        vars(other)["_among"] = states
-        return other
+        variant = self.with_cost(self.cost)
+        vars(variant)["_among"] = states
+        return variant
 
     def labels(self, *levels: str, states: Sequence[Sequence[int]] | None = None) -> RowNames:
         """Return the names of a table's rows and columns: of levels, or of states."""
@@ -270,10 +270,8 @@ class Instance:
 
         Raises
         ------
-        RefusedError
-            If there are more of them than memory allows.
-        NoAnswerError
-            If the deadline passes.
+        RefusedError, NoAnswerError
+            As `states`.
         """
         table = self.cached_classes
         if table is None:

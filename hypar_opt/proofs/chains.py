@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 import numpy as np
 from pydantic import Field, Strict
 
-from hypar_opt.costs.table import CostTable
+from hypar_opt.costs.table import CostTable, Limit
 from hypar_opt.documents.document import Document
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.integers import Integers, exact_dtype
@@ -50,13 +50,13 @@ class _Path(NamedTuple):
 
 def prove_chain(table: CostTable) -> TableProof:
     """Return tight potentials; with a capacity, those of the multiplier with the best bound."""
-    if table.load is None or table.capacity is None:
+    if not table.limits:
         return TableProof(potentials=_rows(_potentials(table.node, table)))
     # The Lagrangian bound is concave and piecewise linear in the multiplier, a line for each
     # assignment. Start from the cheapest assignment and the one of the least load; where their
     # lines cross, look for one below both, until there is none: that is the maximum.
-    load = table.load.astype(object)
-    node, capacity = table.node.astype(object), table.capacity
+    ((load, capacity),) = table.limits
+    load, node = load.astype(object), table.node.astype(object)
     cheapest, lightest = _best(table, node, load, 1, 0), _best(table, node, load, 0, 1)
     scale, multiplier = 1, 0
     while cheapest.load > capacity:
@@ -120,13 +120,14 @@ def bound_of_chain(table: CostTable, proof: TableProof, where: str) -> Fraction:
         raise CheckFailedError(f"{where}: potentials prove chains only; this graph is not a chain")
     if [len(row) for row in proof.potentials] != [table.choices] * table.layers:
         raise CheckFailedError(f"{where}: should be one potential a layer and choice")
-    if proof.multiplier and table.load is None:
+    if proof.multiplier and not table.limits:
         raise CheckFailedError(f"{where}: a multiplier, and there is no capacity")
     # A file may hold any integers, and an overflow would prove anything: int64 only where all
     # sums fit it.
     highest = max(abs(potential) for row in proof.potentials for potential in row)
     largest = 2 * highest + proof.scale * (1 + table.max_total)
-    load: Integers = np.zeros(table.node.shape, object) if table.load is None else table.load
+    unlimited: Limit = np.zeros(table.node.shape, object), 0
+    ((load, capacity),) = table.limits or (unlimited,)
     largest += proof.multiplier * int(load.max())
     dtype = exact_dtype(largest)
     potentials = np.array(proof.potentials, dtype)
@@ -143,7 +144,6 @@ def bound_of_chain(table: CostTable, proof: TableProof, where: str) -> Fraction:
         if reduced.min() < 0:
             raise CheckFailedError(f"{where}: a reduced cost of layer {layer} is negative")
         potentials_before = potentials[layer, allowed_here]
-    capacity = table.capacity or 0
     return Fraction(int(potentials_before.min()) - proof.multiplier * capacity, proof.scale)
 
 

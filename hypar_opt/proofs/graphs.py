@@ -24,7 +24,7 @@ docs/algorithms.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from math import prod
 from operator import add
@@ -127,7 +127,7 @@ def prove(table: ReferenceTable, enough: int) -> FlowProof | EliminationProof:
     if table.node.shape[1] == 2:
         from hypar_opt.solvers.minimum_cut import MinimumCut
 
-        by_edge = table.by_edge.unlimited
+        by_edge = replace(table.by_edge, limits=())
         if MinimumCut().accepts(by_edge) is None:
             return call(_maximum_flow, by_edge)
     cells, buckets = _tight(table, alike_levels(table), enough)

@@ -88,6 +88,6 @@ def _within(program: ZeroOneProgram, table: CostTable) -> ZeroOneProgram:
         unit = math.gcd(*weights.values()) or 1
         capacity_in_units = (capacity - sum(map(min, loads))) // unit
         weights = {choice: weight // unit for choice, weight in weights.items()}
-        name = plain_name("memory", f"H1.{number}") if table.more_limits else "memory"
+        name = plain_name("memory", f"H1.{number}") if len(table.limits) > 1 else "memory"
         program = program.with_constraint(name, weights, "<=", capacity_in_units)
     return program

@@ -187,7 +187,7 @@ def _by_classes(
 
     def best_known() -> tuple[int, ...]:
         starts = [reduction.assigned(rows) for rows in known()] or [table.cheapest_states]
-        if table.load is None:  # what is improved may hold more
+        if not table.limits:  # what is improved may hold more
             starts = [improved(table, start, search.deadline) for start in starts]
         return min(starts, key=table.price)
 
@@ -200,9 +200,8 @@ def _by_classes(
             raise
         result = SolveResult(None, None, Status.FEASIBLE, tables.least, error.stopped_by)
     if result.stopped_by == MEMORY or (result.stopped_by and start is not None):
-        if (
-            result.assignment and table.max_exact_pairs and table.load is None
-        ):  # mostly the better start
+        # Mostly the better start.
+        if result.assignment and table.max_exact_pairs and not table.limits:
             start = start or improved(table, result.assignment, search.deadline)
         plans = [*filter(table.fits, filter(None, [result.assignment, start or best_known()]))]
         if not plans:

@@ -169,7 +169,6 @@ class ByStates:
             return None
         if workload.is_chain and constraints.couple_layers:
             return None
-        check_states(len(workload.nodes), choices_by_level(workload, levels))
         if workload.is_chain:
             # Few states are eliminated at once, whatever bounds say.
             many = len(workload.choices) ** levels >= _MANY

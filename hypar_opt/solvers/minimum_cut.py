@@ -48,7 +48,7 @@ class MinimumCut(Solver):
                     f"solves two choices per layer, and this table has {table.choices} (over all"
                     " levels, states): try dp"
                 )
-            if table.capacity is not None:
+            if table.limits:
                 return "does not support a capacity, which couples all layers; try dp"
             if trivially_infeasible(table):
                 return None

@@ -45,7 +45,7 @@ def reference(table: CostTable) -> ReferenceTable:
     """Return a table as a proof's derivation has it, each edge of a kind of its own."""
     kinds = np.arange(len(table.ends))
     charges = ReferenceTable(table.node, [*table.edge], kinds, table.ends, table.resolution)
-    return replace(charges, allowed=table.allowed, load=table.load, capacity=table.capacity)
+    return replace(charges, allowed=table.allowed, limits=table.limits)
 
 
 def prove(table: CostTable) -> Proof:
@@ -248,7 +248,7 @@ def test_a_flow_does_not_prove_more_than_two_choices() -> None:
 
 def test_under_a_capacity_a_proof_is_of_the_table_without_it() -> None:
     table = graph(3, flow=True)
-    limited = replace(table, load=table.node, capacity=10**6)
+    limited = replace(table, limits=((table.node, 10**6),))
     assert bound(limited, prove(limited)) == least(table)
 
 

@@ -231,9 +231,11 @@ def assert_same_limits(ours: CostTable, theirs: CostTable) -> None:
     assert ours.allowed is not None
     assert theirs.allowed is not None
     assert (ours.allowed == theirs.allowed).all()
-    assert ours.capacity == theirs.capacity
-    if ours.load is not None:
-        assert (ours.load[ours.allowed] == theirs.load[ours.allowed]).all()  # type: ignore[index]
+    for (load, capacity), (their_load, their_capacity) in zip(
+        ours.limits, theirs.limits, strict=True
+    ):
+        assert capacity == their_capacity
+        assert (load[ours.allowed] == their_load[ours.allowed]).all()
 
 
 @pytest.mark.parametrize("cost", COST_KINDS)

@@ -124,12 +124,11 @@ def best_bound(plan: ho.Plan) -> Fraction:
 def every_assignment(table: CostTable) -> tuple[Integers, Integers]:
     """Return each allowed assignment's cost, and what it takes beyond the capacity."""
     assert table.allowed is not None
-    assert table.load is not None
-    assert table.capacity is not None
+    ((load, capacity),) = table.limits
     columns = [np.flatnonzero(row) for row in table.allowed]
     chosen = np.stack(np.meshgrid(*columns, indexing="ij")).reshape(table.layers, -1)
     layers = np.arange(table.layers)[:, None]
     costs = table.node[layers, chosen].sum(axis=0)
     for (source, target), edge in zip(table.ends, table.edge, strict=True):
         costs = costs + edge[chosen[source], chosen[target]]
-    return costs, table.load[layers, chosen].sum(axis=0) - table.capacity
+    return costs, load[layers, chosen].sum(axis=0) - capacity

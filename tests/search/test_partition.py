@@ -75,14 +75,14 @@ def test_a_wrong_claim_is_never_taken_over(
 
 @given(table=tables(longest=3))
 def test_what_is_not_allowed_is_never_taken_over(table: CostTable) -> None:
-    free = replace(table, allowed=None, load=None, capacity=None)
+    free = replace(table, allowed=None, limits=())
     result = DynamicProgramming().solve(free, SolverOptions()) if free.is_chain else None
     if result is not None and result.assignment is not None:
         forbidden = np.ones(table.node.shape, bool)
         forbidden[0, result.assignment[0]] = False
         with pytest.raises(WrongClaimError, match="not allowed"):
             check_claim(replace(free, allowed=forbidden), result)
-        heavy = replace(free, load=np.ones_like(table.node), capacity=table.layers - 1)
+        heavy = replace(free, limits=((np.ones_like(table.node), table.layers - 1),))
         with pytest.raises(WrongClaimError, match="more than the capacity"):
             check_claim(heavy, result)
 

@@ -309,14 +309,9 @@ def test_a_route_is_looked_for_no_farther_than_its_end() -> None:
 def test_capacities_are_solved_the_same_however_much_is_joined_at_once(largest: int) -> None:
     rng = np.random.default_rng(11)
     for number in range(20):
-        table = CostTable(
-            rng.integers(0, 50, (6, 3)),
-            rng.integers(0, 50, (5, 3, 3)),
-            chain_ends(6),
-            load=rng.integers(0, 9, (6, 3)),
-            capacity=20,
-            more_limits=((rng.integers(0, 9, (6, 3)), 25),) * (number % 2),
-        )
+        node, edge = rng.integers(0, 50, (6, 3)), rng.integers(0, 50, (5, 3, 3))
+        limits = [(rng.integers(0, 9, (6, 3)), capacity) for capacity in (20, 25)]
+        table = CostTable(node, edge, chain_ends(6), limits=tuple(limits[: 1 + number % 2]))
         whole = DynamicProgramming().solve(table, SolverOptions())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(within_load, "_AT_ONCE", largest)

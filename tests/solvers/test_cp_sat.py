@@ -76,7 +76,7 @@ def test_a_capacity_of_gigabytes_keeps_the_optimum() -> None:
     load[0, 1:] = 870477026, 874952491, 857653775
     load[1, 2], load[2, 1], load[3, 1] = 953350101, 568317712, 926501136
     ends = np.array([[0, 1], [0, 3], [1, 2]])
-    table = CostTable(node, edge, ends, load=load, capacity=3231615314)
+    table = CostTable(node, edge, ends, limits=((load, 3231615314),))
     assert_canonical_optimum(table, solve(table))
 
 
@@ -91,7 +91,7 @@ def test_a_second_run_finds_the_same() -> None:
 
 
 def test_a_hint_from_dynamic_programming_and_a_warm_start_keep_the_answer() -> None:
-    table = replace(random_table(6, 3, 4), load=np.arange(18).reshape(6, 3), capacity=50)
+    table = replace(random_table(6, 3, 4), limits=((np.arange(18).reshape(6, 3), 50),))
     answer = solve(table).assignment
     assert answer is not None
     assert solve(table, hint=True).assignment == answer
@@ -121,7 +121,7 @@ def test_a_gap_that_was_asked_for_is_no_optimum() -> None:
 def test_the_exported_model_has_the_same_optimum(suffix: str, choices: int, tmp_path: Path) -> None:
     table = random_table(6, choices, 10**6, seed=choices)
     load = np.random.default_rng(0).integers(0, 10, (6, choices))
-    table = replace(table, load=load, capacity=25)
+    table = replace(table, limits=((load, 25),))
     file = tmp_path / f"model{suffix}"
     result = solve(table, export=file)
     assert_canonical_optimum(table, result)
@@ -194,8 +194,8 @@ def test_loads_that_pass_64_bits_together_are_counted_in_digits_that_carry(beyon
     loads = (10**18 + 60_001, 10**18 + 160_000)
     node = np.array([[1, 0], [1, 0]])
     load = np.array([[0, loads[0]], [0, loads[1]]])
-    table = CostTable(node, np.zeros((1, 2, 2), int), chain_ends(2), load=load)
-    limited = replace(table, capacity=sum(loads) - beyond)
+    table = CostTable(node, np.zeros((1, 2, 2), int), chain_ends(2))
+    limited = replace(table, limits=((load, sum(loads) - beyond),))
     assert_canonical_optimum(limited, solve(limited))
 
 

@@ -117,7 +117,7 @@ def test_a_cut_refuses_by_name() -> None:
     table = random_graph(np.random.default_rng(0), 4, 0, choices=3)
     assert "two choices per layer, and this table has 3" in (CUT.accepts(table) or "")
     table = random_graph(np.random.default_rng(0), 4, 0)
-    limited = replace(table, load=table.node, capacity=3)
+    limited = replace(table, limits=((table.node, 3),))
     assert "capacity" in (CUT.accepts(limited) or "")
     unlike = CostTable(table.node, np.array([[[1, 0], [0, 1]]]), np.array([[3, 1]]))
     assert "layers 1 and 3" in (CUT.accepts(unlike) or "")
@@ -149,8 +149,7 @@ def limited_graph(rng: np.random.Generator) -> CostTable:
     for load in loads:
         least, most = (int(of_layers.sum()) for of_layers in (load.min(axis=1), load.max(axis=1)))
         limits.append((load, int(least - 1 + rng.random() * (most - least + 3))))
-    (load, capacity), *more = limits
-    return replace(table, load=load, capacity=capacity, more_limits=tuple(more))
+    return replace(table, limits=tuple(limits))
 
 
 @pytest.mark.parametrize("part", slow_after(1, range(5)))
@@ -159,14 +158,12 @@ def test_elimination_finds_the_canonical_optimum_within_capacities(part: int) ->
         table, unit = limited_graph(np.random.default_rng(seed)), 10**30
         cost, plan = optimum(table) or (None, None)
         assert solved(DP, table) == (cost, plan), seed
-        assert table.load is not None
-        assert table.capacity is not None
+        (load, capacity), *others = table.limits
         huge = replace(
             table,
             node=table.node.astype(object) * unit,
             edge=table.edge.astype(object) * unit,
-            load=table.load.astype(object) * unit,
-            capacity=table.capacity * unit,
+            limits=((load.astype(object) * unit, capacity * unit), *others),
         )
         assert solved(DP, huge) == (cost and cost * unit, plan), seed
 

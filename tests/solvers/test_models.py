@@ -61,16 +61,15 @@ def test_two_choices_take_a_column_a_layer_and_one_an_edge_that_interacts(
     _, size = solve(name, table)
     assert (size["columns"], size["rows"], size["nonzeros"]) == (columns, rows, nonzeros)
     load = np.tile(np.array([2, 3]), (5, 1))
-    _, limited = solve(name, replace(table, load=load, capacity=12))
+    _, limited = solve(name, replace(table, limits=((load, 12),)))
     assert (limited["rows"], limited["nonzeros"]) == (rows + 1, nonzeros + 5)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_second_capacity_has_names_of_files_and_carries_in_integers(name: str) -> None:
     loads = np.random.default_rng(3).integers(10**6, 10**7, (2, LAYERS, 3))
-    limits = [(load, int(load.min(axis=1).sum() * 1.5)) for load in loads]
-    (load, capacity), *others = limits
-    table = replace(chain(3), load=load, capacity=capacity, more_limits=tuple(others))
+    limits = tuple((load, int(load.min(axis=1).sum() * 1.5)) for load in loads)
+    table = replace(chain(3), limits=limits)
     assert solve(name, table)[0] > optimum(chain(3))
     program = formulate(table)
     carries = [column for column in program.costs if "carry" in column]

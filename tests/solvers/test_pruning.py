@@ -42,7 +42,7 @@ def pruned(table: CostTable, most: int) -> PrunedTable:
 @examples(400)
 @given(table=tables(longest=5), most=st.integers(0, 120))
 def test_all_assignments_up_to_the_cutoff_are_left(table: CostTable, most: int) -> None:
-    table = replace(table, load=None, capacity=None)
+    table = replace(table, limits=())
     every = list(priced(table))
     if not every:
         with pytest.raises(InfeasibleError):
@@ -65,7 +65,7 @@ def test_all_assignments_up_to_the_cutoff_are_left(table: CostTable, most: int) 
 @examples(100)
 @given(table=tables(longest=5), most=st.integers(0, 120))
 def test_what_is_left_costs_the_same(table: CostTable, most: int) -> None:
-    table = replace(table, load=None, capacity=None, allowed=None)
+    table = replace(table, limits=(), allowed=None)
     left = pruned(table, most)
     assert left.max_total <= table.max_total
     for columns in itertools.product(*(range(len(row)) for row in left.states)):

@@ -50,5 +50,5 @@ def tables(
         table = replace(table, allowed=array(layers, choices) > 0)
     if limited and draw(st.booleans()):
         load = array(layers, choices)
-        table = replace(table, load=load, capacity=draw(st.integers(0, largest * layers)))
+        table = replace(table, limits=((load, draw(st.integers(0, largest * layers))),))
     return table

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import CostTable, are_chains
+from hypar_opt.costs.table import CostTable, Limit, are_chains
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.proofs.check.folds import Bytes
@@ -46,7 +46,7 @@ class ReferenceTable:
         As in `CostTable`.
     states : (levels, columns)
         The choices of each column at all levels; None if columns are choices of a level.
-    allowed, load, capacity
+    allowed, limits
         As in `CostTable`.
     """
 
@@ -57,8 +57,7 @@ class ReferenceTable:
     resolution: int
     states: NDArray[np.intp] | None = None
     allowed: NDArray[np.bool_] | None = None
-    load: Integers | None = None
-    capacity: int | None = None
+    limits: tuple[Limit, ...] = ()
 
     @property
     def columns(self) -> list[NDArray[np.intp]]:
@@ -91,8 +90,7 @@ class ReferenceTable:
             self.ends,
             resolution=self.resolution,
             allowed=self.allowed,
-            load=self.load,
-            capacity=self.capacity,
+            limits=self.limits,
         )
 
     def in_units(self, cost: int) -> Fraction:
@@ -463,4 +461,4 @@ def _table(
         return replace(table, allowed=allowed)
     # A forbidden choice is in no assignment: its load does not matter, but has to be a number.
     load[~allowed] = 0
-    return replace(table, allowed=allowed, load=load, capacity=restrictions.capacity)
+    return replace(table, allowed=allowed, limits=((load, restrictions.capacity),))

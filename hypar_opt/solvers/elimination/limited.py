@@ -35,12 +35,9 @@ from hypar_opt.solvers.within_load import LabelledGraph
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.table import CostTable
+    from hypar_opt.costs.table import CostTable, Limit
     from hypar_opt.deadline import Deadline
     from hypar_opt.integers import Integers
-
-Limit = tuple["Integers", int]
-"""The loads of states, ``(kinds of nodes, states)``, and their capacity."""
 
 _PRICES = 32
 """The most prices that are tried."""
@@ -64,9 +61,7 @@ def classes_of(table: CostTable) -> ClassTable:
         ends=table.ends,
         unit=table.unit,
         resolution=table.resolution,
-        load=table.load,
-        capacity=table.capacity,
-        more_limits=table.more_limits,
+        limits=table.limits,
     )
 
 
@@ -216,7 +211,7 @@ class _Limited:
     def _priced(self, price: Fraction) -> ClassTable:
         """Return the table with loads at a price, rounded down, and without the capacities."""
         node = self.table.node.astype(object) + at_price(self.limits[0][0], price)
-        priced = replace(self.table, node=node, load=None, capacity=None, more_limits=())
+        priced = replace(self.table, node=node, limits=())
         priced = replace(priced, node=node.astype(exact_dtype(priced.max_total)))
         return priced.with_big_m(self.table.hard_kinds, 1 + priced.max_total)
 

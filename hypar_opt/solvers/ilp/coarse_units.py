@@ -29,7 +29,7 @@ def in_coarse_units(table: CostTable) -> tuple[CostTable, int]:
         return coarse, unit
     while True:
         # Constraints change no cost, and without them the program is soon made.
-        program = formulate(replace(coarse.unlimited, allowed=None))
+        program = formulate(replace(coarse, allowed=None, limits=()))
         if program.largest_cost // program.factor < MAX_COST:
             return coarse, unit
         unit *= 10

@@ -91,7 +91,7 @@ def minimise(
 def minimise_canonically(session: Session, table: CostTable) -> SolveResult | None:
     """Return the canonical optimum of a table from one run; None if it needs more."""
     # A gap asks for no optimum; loads couple the layers.
-    if session.options.gap or table.capacity is not None or trivially_infeasible(table):
+    if session.options.gap or table.limits or trivially_infeasible(table):
         return None
     try:
         program = formulate(table, session.deadline).with_fewest_ones()
