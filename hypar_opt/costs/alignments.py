@@ -50,7 +50,7 @@ class StateClasses:
         return len(self._numbers[0])
 
     @cached_property
-    def every(self) -> Indices:
+    def labels(self) -> Indices:
         """The classes of all states."""
         return self.of(self.states)
 

@@ -187,9 +187,9 @@ def with_block_choice(
 
     partitions = []
     for of_modes in zip(*(table.partitions for table in tables), strict=True):
-        count = of_modes[0].least.shape[-1]
+        count = of_modes[0].lower_bounds.shape[-1]
         columns = [
-            np.tile(partition.least[of_kinds], (1, len(tables), 1))
+            np.tile(partition.lower_bounds[of_kinds], (1, len(tables), 1))
             for partition, of_kinds in zip(of_modes, kinds, strict=True)
         ]
         lowest: Integers = np.concatenate(columns, axis=2).astype(dtype)

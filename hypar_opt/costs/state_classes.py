@@ -57,25 +57,25 @@ class Partition:
     ----------
     classes : (states,)
         The class of each state.
-    least : (kinds of boundaries, classes, classes)
+    lower_bounds : (kinds of boundaries, classes, classes)
         What a boundary is charged at least for states of two classes, the source's first.
     """
 
     classes: NDArray[np.intp]
-    least: Integers
+    lower_bounds: Integers
 
     @property
     def exact(self) -> bool:
         """Whether each class is one state."""
-        return bool(self.least.shape[-1] == len(self.classes))
+        return bool(self.lower_bounds.shape[-1] == len(self.classes))
 
     def merged(self, classes: NDArray[np.intp]) -> Partition:
         """Return a partition whose classes, ``(states,)``, are unions of these."""
-        into = np.zeros(self.least.shape[-1], np.intp)
+        into = np.zeros(self.lower_bounds.shape[-1], np.intp)
         into[self.classes] = classes
         order = into.argsort(kind="stable")
         starts = np.searchsorted(into[order], np.arange(classes.max() + 1))
-        rows = np.minimum.reduceat(self.least[:, order], starts, axis=1)
+        rows = np.minimum.reduceat(self.lower_bounds[:, order], starts, axis=1)
         lowest: Integers = np.minimum.reduceat(rows[:, :, order], starts, axis=2)
         return Partition(classes, lowest)
 
@@ -134,7 +134,7 @@ class ClassTable:
     def bound(self) -> int:
         """A lower bound on every assignment: each node and each boundary at its cheapest."""
         node = np.where(self.allowed, self.node, self.node.max()).min(axis=1)
-        of_boundaries = self.partitions[0].least.min(axis=(1, 2))
+        of_boundaries = self.partitions[0].lower_bounds.min(axis=(1, 2))
         lowest = node[self.node_kinds].tolist() + of_boundaries[self.boundary_kinds].tolist()
         return sum(map(int, lowest))
 
@@ -190,7 +190,9 @@ class ClassTable:
             return entries.astype(dtype)
 
         partitions = [
-            Partition(part.classes, np.stack([charged(*kind) for kind in enumerate(part.least)]))
+            Partition(
+                part.classes, np.stack([charged(*kind) for kind in enumerate(part.lower_bounds)])
+            )
             for part in self.partitions
         ]
         return replace(
@@ -203,7 +205,7 @@ class ClassTable:
     @property
     def classes(self) -> int:
         """The number of classes in the first partition."""
-        return int(self.partitions[0].least.shape[-1])
+        return int(self.partitions[0].lower_bounds.shape[-1])
 
     @property
     def cheapest_states(self) -> tuple[int, ...]:
@@ -237,7 +239,7 @@ class ChargeCache:
         Or of a time, `TimeCost.edge_cost_key`.
     of_kinds
         By kind of a batch that passes once, how often its ends exchange, and the choices that they
-        may make: what `PairsOfStates.least` finds.
+        may make: what `PairsOfStates.bounds` finds.
     of_nodes
         By node without weights, and how often its passes run: what `nodes_in` finds. None
         where costs that charge boundaries alike may charge these otherwise.
@@ -344,7 +346,7 @@ class PairsOfStates:
         ends = self.states[:, sources], self.states[:, targets]
         return in_blocks(partial(self._charges, kind), *ends)
 
-    def least(
+    def bounds(
         self,
         classes: StateClasses,
         cache: dict[tuple[Hashable, ...], tuple[Integers, int]],
@@ -469,7 +471,7 @@ class PairsOfStates:
             for firsts, may in zip((of_sources, of_targets), makes, strict=True)
         )
         sources, targets = alignments(classes.groups, written, read, deadline)
-        _, first = np.unique(classes.every, return_index=True)
+        _, first = np.unique(classes.labels, return_index=True)
         of_classes = [
             classes.of(firsts[self.states[:, first]]) for firsts in (of_sources, of_targets)
         ]

@@ -285,16 +285,16 @@ class StateTable:
         ends = choices_of_ends(workload, columns, allowed[nodes], node_kinds, boundary_kinds)
         arguments = workload, columns, boundaries, ends, node.max(axis=1)[node_kinds]
         pairs, at_least, at_most = (PairsOfStates(model, *arguments) for model in costs)
-        lowest, highest = at_least.least(classes, of_kinds, deadline)
+        lowest, highest = at_least.bounds(classes, of_kinds, deadline)
         if bounds:
-            _, highest = at_most.least(classes, {}, deadline)
+            _, highest = at_most.bounds(classes, {}, deadline)
         largest = node.max(axis=1)[node_kinds].tolist() + highest[boundary_kinds].tolist()
         dtype = exact_dtype(sum(largest))
-        partitions = [Partition(classes.every, lowest.astype(dtype))]
+        partitions = [Partition(classes.labels, lowest.astype(dtype))]
         merged = numbered_groups(symmetries.level_kinds)
         if len(set(merged)) < len(set(classes.groups)):
             # Not all levels of a kind may be permuted: bounds are on the states of either.
-            partitions.insert(0, partitions[0].merged(replace(classes, groups=merged).every))
+            partitions.insert(0, partitions[0].merged(replace(classes, groups=merged).labels))
         table = ClassTable(
             states=columns,
             partitions=partitions,

@@ -390,7 +390,7 @@ class ConstraintSet:
         """Raise an `InfeasibleError` that says why, if no plan satisfies the constraints."""
         if not self.any:
             return
-        loads = self._loads.least()
+        loads = self._loads.minima()
         for position, layer in enumerate(self._workload.layers, self._workload.shared):
             if loads[position] >= self._loads.impossible:
                 constraints = ", ".join(

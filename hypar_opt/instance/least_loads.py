@@ -210,7 +210,7 @@ class LeastLoads:
             loads[self._tied] = self._after(level, above, choice, way)
         return loads
 
-    def least(self, way: Way | None = None) -> Integers:
+    def minima(self, way: Way | None = None) -> Integers:
         """Return each layer's least load over all its choices."""
         loads = self._completed(0, self.start, None)
         if way is not None:
@@ -250,7 +250,7 @@ class LeastLoads:
     def least_of_plans(self) -> int:
         """Return the least load of a plan; `impossible` or more if there is none."""
         shared = self._workload.weight_users
-        total: int = sum(np.delete(self.least(), self._tied).tolist())
+        total: int = sum(np.delete(self.minima(), self._tied).tolist())
         # Layers that share one layer's weights depend on no others.
         whole = [replicated(self._workload, weights) for weights in shared]
         for position, (weights, users) in enumerate(shared.items()):
@@ -259,7 +259,7 @@ class LeastLoads:
                 for splits in self._splits(0, users)
             )
             nodes = [weights, *users]
-            total += min(sum(self.least(way)[nodes].tolist()) for way in ways)
+            total += min(sum(self.minima(way)[nodes].tolist()) for way in ways)
         return total
 
     def ways(self, level: int) -> Iterator[Way]:

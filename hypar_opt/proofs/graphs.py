@@ -166,14 +166,14 @@ def optimum(table: ReferenceTable, groups: Groups) -> tuple[int, list[int]]:
     if tied:
         choices = canonical_optimum(buckets, cells.sizes, 0, NEVER)
     chosen = zip(cells.layers, choices, strict=True)
-    return buckets.least(0), [int(layer.columns[layer.starts[cell]]) for layer, cell in chosen]
+    return buckets.minimum(0), [int(layer.columns[layer.starts[cell]]) for layer, cell in chosen]
 
 
 def _tight(table: ReferenceTable, groups: Groups, enough: int | None) -> tuple[Cells, Buckets]:
     """Return cells, and their messages, whose optima are of single states; or cost enough."""
     cells = Cells(table, groups)
     buckets = cells.eliminated()
-    bound = buckets.least(0)
+    bound = buckets.minimum(0)
     threshold, step = bound - 1, bound // _FIRST_STEP + 1
     # Cells that are no single states are in no assignment of at most the threshold.
     while groups is not None and threshold < bound and (enough is None or bound < enough):
@@ -182,7 +182,7 @@ def _tight(table: ReferenceTable, groups: Groups, enough: int | None) -> tuple[C
             threshold if enough is None else min(threshold, enough - 1), buckets
         )
         buckets = cells.eliminated()
-        bound = buckets.least(0)
+        bound = buckets.minimum(0)
     return cells, buckets
 
 

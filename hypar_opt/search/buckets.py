@@ -123,7 +123,7 @@ def _of_least_time(search: SearchRequest, solve: Search, cost: TimeCost, best: _
     except (NoAnswerError, RefusedError):  # what was found first is known
         return best
     branches = _Branches(search, solve, latencies, best)
-    bound = branches.least(bound)
+    bound = branches.lower_bound(bound)
     best = branches.best
     return replace(best, result=replace(best.result, bound=bound))
 
@@ -174,7 +174,7 @@ class _Branches:
         self._weights = [[1] * nodes for _ in latencies.of_kinds]
         self._count, self._most = 0, min(_BOUNDS, _WORK // (nodes * classes))
 
-    def least(self, known: Fraction) -> Fraction:
+    def lower_bound(self, known: Fraction) -> Fraction:
         """Return a bound on all plans: the best one's cost, if no limit comes first.
 
         Parameters

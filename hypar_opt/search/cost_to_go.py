@@ -48,7 +48,7 @@ class Completion(Protocol):
         """By node: the later nodes that it or a node before it has a boundary with."""
 
     @property
-    def least(self) -> int:
+    def minimum(self) -> int:
         """The least cost of all nodes."""
 
     def column(self, node: int, scope: Sequence[int]) -> Integers:
@@ -69,7 +69,7 @@ class ChainCompletion:
         return [(node + 1,) if node < last else () for node in range(last + 1)]
 
     @cached_property
-    def least(self) -> int:
+    def minimum(self) -> int:
         return int(self._costs[-1].min())
 
     def column(self, node: int, scope: Sequence[int]) -> Integers:
@@ -104,8 +104,8 @@ class GraphCompletion:
         return self.buckets.order.scopes
 
     @cached_property
-    def least(self) -> int:
-        return self.buckets.least(0)
+    def minimum(self) -> int:
+        return self.buckets.minimum(0)
 
     def column(self, node: int, scope: Sequence[int]) -> Integers:
         return self.buckets.column(node, 0, scope)

@@ -100,7 +100,7 @@ class Searched(NamedTuple):
         How many configurations there are, fit the memory, and were simulated: the others take
         longer than the last of ``best``. With stages only those that were simulated are known to
         fit, and ``fitting`` is None.
-    least
+    smallest
         The three that need the least memory, if none fits.
     complete
         Whether all were searched: a deadline may come first.
@@ -110,7 +110,7 @@ class Searched(NamedTuple):
     considered: int
     fitting: int | None
     simulated: int
-    least: tuple[Candidate, ...]
+    smallest: tuple[Candidate, ...]
     complete: bool = True
 
 
@@ -467,7 +467,7 @@ def search_degrees(
         except NoAnswerError:  # a limit
             break
     progress(len(candidates), len(candidates))
-    smallest = () if best else tuple(considered.least)
+    smallest = () if best else tuple(considered.smallest)
     counts = considered.considered, considered.fits, simulated
     return Searched(tuple(evaluated for *_, evaluated in best), *counts, smallest, complete)
 
@@ -509,7 +509,7 @@ class _Considered(NamedTuple):
         How many there are, and fit.
     fitting
         Those among which the fastest is, without those of the parts before.
-    least
+    smallest
         The three that need the least memory.
     complete
         Whether these are all.
@@ -518,7 +518,7 @@ class _Considered(NamedTuple):
     considered: int
     fits: int
     fitting: list[Candidate]
-    least: list[Candidate]
+    smallest: list[Candidate]
     complete: bool
 
 

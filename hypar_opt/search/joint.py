@@ -111,8 +111,8 @@ def _joint(search: SearchRequest) -> SearchResult:
         rows = _solved(search, reduction, tables, levelwise_rows)
     except NoAnswerError as error:
         stopped_by = error.stopped_by
-        if tables.least is None:
-            tables.least = least_compute(search.instance) or None
+        if tables.lower_bound is None:
+            tables.lower_bound = least_compute(search.instance) or None
     if stopped_by == MEMORY and not rows:
         rows = _of_too_many_states(search, tables, levelwise_rows)
     levelwise_plans = levelwise_rows() if limited or stopped_by == MEMORY else []
@@ -129,7 +129,7 @@ def _of_only_plan(search: SearchRequest, rows: Assignments) -> SearchResult:
 
 def _of_too_many_states(search: SearchRequest, tables: TableSolver, known: Known) -> Rows:
     """Return a plan where all states together take too much memory; keep a bound on all plans."""
-    bound = max(tables.least or 0, least_compute(search.instance))
+    bound = max(tables.lower_bound or 0, least_compute(search.instance))
     if not (plans := known()):
         return []
     tables.results[:] = [SolveResult((), None, Status.FEASIBLE, bound, MEMORY)]
@@ -198,7 +198,7 @@ def _by_classes(
     except NoAnswerError as error:
         if start is None and error.stopped_by != MEMORY:
             raise
-        result = SolveResult(None, None, Status.FEASIBLE, tables.least, error.stopped_by)
+        result = SolveResult(None, None, Status.FEASIBLE, tables.lower_bound, error.stopped_by)
     if result.stopped_by == MEMORY or (result.stopped_by and start is not None):
         # Mostly the better start.
         if result.assignment and table.max_exact_pairs and not table.limits:

@@ -52,7 +52,7 @@ def in_order_of_cost(
     ties = (interchangeable,) * max(digits.shape[1] - 1, 0)
     first = int(ranked(last, (), ties)[0][0])
     # Equal totals compare by path, last layer first: that is the canonical order.
-    heap: list[tuple[int, tuple[int, ...], Ties, int]] = [(completion.least, (first,), ties, 0)]
+    heap: list[tuple[int, tuple[int, ...], Ties, int]] = [(completion.minimum, (first,), ties, 0)]
     while heap:
         total, path, ties, rank = heapq.heappop(heap)
         for node in range(len(allowed) - len(path), shared - 1, -1):

@@ -251,7 +251,7 @@ def least_time(
     RefusedError
         If the problem is not of the time of a training step on accelerators of one kind.
     """
-    best = PlansWithOverlap(plan, overlap, deadline).least(also, prices=prices, closes=closes)
+    best = PlansWithOverlap(plan, overlap, deadline).fastest(also, prices=prices, closes=closes)
     if fastest_without in (None, plan):
         return best
     search = PlansWithOverlap(fastest_without, overlap)
@@ -288,7 +288,7 @@ class PlansWithOverlap:
         """The plan from which the search starts."""
         return tuple(map(tuple, rows_of_plan(self.plan, self.workload)))
 
-    def least(
+    def fastest(
         self, also: Sequence[Rows] = (), *, prices: tuple[int, ...] | None = None, closes: bool
     ) -> LeastTime:
         """Search, and return the best plan with the best bound."""

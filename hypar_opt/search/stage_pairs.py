@@ -185,7 +185,7 @@ class Pair:
     def _per_second(self) -> int:
         """The parts of a second in which cuts are compared: few enough for sums of any stages."""
         units, parts = range(self.parts.units.count), _A_SECOND
-        total = sum(self.parts.least(unit, self._bounded_by) for unit in units)
+        total = sum(self.parts.lower_bound(unit, self._bounded_by) for unit in units)
         while total * parts * 64 * self.parts.count >= IMPOSSIBLE:
             parts //= 10
         return parts
@@ -197,7 +197,7 @@ class Pair:
             return min(int(seconds * per_second), IMPOSSIBLE)
 
         units, parts, fewer = self.parts.units, self.parts, self._bounded_by
-        charges = [scaled(parts.least(n, fewer)) for n in range(units.count)]
+        charges = [scaled(parts.lower_bound(n, fewer)) for n in range(units.count)]
         sums = np.array([0, *accumulate(charges)])
         shortest = sums - sums[:, None]
         more_of_runs = self._more_of_runs(scaled, charges)
@@ -247,7 +247,7 @@ class Pair:
             of_each = -(-len(run) // self.parts.count)
             length = of_each // -(-of_each // _LONGEST_RUN)
             if length > 1:
-                of_run = scaled(self.parts.least(run.start, self._bounded_by, length))
+                of_run = scaled(self.parts.lower_bound(run.start, self._bounded_by, length))
                 there = np.clip(np.arange(len(each) + 1), run.start, run.stop)
                 times = np.maximum(there - there[:, None], 0) // length
                 more += times * max(of_run - length * each[run.start], 0)

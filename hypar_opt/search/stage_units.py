@@ -192,7 +192,7 @@ class PartsOfArray:
     def request(self, instance: Instance) -> SearchRequest:
         return replace(self.asked.without_progress, instance=instance)
 
-    def least(self, unit: int, count: int, length: int = 1) -> Fraction:
+    def lower_bound(self, unit: int, count: int, length: int = 1) -> Fraction:
         """Return what units add at least to what any stage takes, without its messages.
 
         One by itself adds what it computes; more of a run, what they exchange, too.

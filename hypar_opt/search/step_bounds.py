@@ -140,7 +140,9 @@ class StepBounds(ShortSteps):
         visits = passes.forward[layers], (passes.backward[layers] + again)[::-1]
         # Either pass has a start, before its layers.
         begun = np.cumsum(np.concatenate([[0.0], visits[0], [0.0, 0.0], visits[1]]))
-        last, before = (queue.least(begun) for queue in self._queues(mesh, configuration.zero))
+        last, before = (
+            queue.lower_bound(begun) for queue in self._queues(mesh, configuration.zero)
+        )
         return (last + (count - 1) * before) * (1 - _ROUNDING)
 
     def _least_of(self, workload: Workload) -> TimeCost:

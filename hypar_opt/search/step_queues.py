@@ -132,7 +132,7 @@ class Queue(NamedTuple):
     update: float
     overlap: str
 
-    def least(self, begun: NDArray[np.float64]) -> float:
+    def lower_bound(self, begun: NDArray[np.float64]) -> float:
         """Return the least seconds of a micro-batch.
 
         Parameters

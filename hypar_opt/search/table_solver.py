@@ -53,7 +53,7 @@ class TableSolver:
         The results, in order.
     charged
         What tables charge the rows that were taken of them, added up; see `take`.
-    least
+    lower_bound
         A lower bound on the current table, computed without its solver; None if there is no table.
 
     Raises
@@ -67,7 +67,7 @@ class TableSolver:
         self._count = count
         self.results: list[SolveResult] = []
         self.charged = 0
-        self.least: int | None = None
+        self.lower_bound: int | None = None
         refused = search.options.given() - search.solver.supported_options
         if search.start is not None and "warm_start" not in search.solver.supported_options:
             refused.add("warm_start")
@@ -113,9 +113,9 @@ class TableSolver:
         if refusal:
             raise RefusedError(refusal)
         if isinstance(table, FactoredTable):
-            self.least = least_cost(table.node, *table.pairs)
+            self.lower_bound = least_cost(table.node, *table.pairs)
         elif isinstance(table, ClassTable):
-            self.least = table.bound
+            self.lower_bound = table.bound
         result = subprocess_solver.solve(self._search.solver, table, self.options())
         if result.status is Status.INFEASIBLE and not self._is_infeasible(table):
             raise WrongClaimError(_NOT_INFEASIBLE)
@@ -171,7 +171,7 @@ class TableSolver:
         """Return the solver's result, after checking its claims."""
         solver = self._search.solver
         # Known before the solver starts: a bound for a search that a limit ends without one.
-        self.least = least_cost(table.node, table.edge)
+        self.lower_bound = least_cost(table.node, table.edge)
         self._search.deadline.check()
         result = subprocess_solver.solve(solver, table, options)
         if result.assignment is not None:
@@ -179,7 +179,7 @@ class TableSolver:
         elif result.status is Status.INFEASIBLE and solver.searches:
             self._check_infeasible(table)
         if result.bound is None and result.stopped_by is not None:
-            result = replace(result, bound=self.least)
+            result = replace(result, bound=self.lower_bound)
         return result
 
     def _check_infeasible(self, table: CostTable) -> None:
@@ -240,10 +240,10 @@ class TableSolver:
             raise InfeasibleError(f"it violates a constraint{self._violated()}")
         if result.assignment is None:
             stopped_by = result.stopped_by or "limits"
-            self.least = result.bound or self.least
+            self.lower_bound = result.bound or self.lower_bound
             raise NoAnswerError(f"no answer within the {stopped_by}", stopped_by)
         self.results.append(result)
-        self.least = None
+        self.lower_bound = None
         self._search.progress(len(self.results), self._count)
         return result
 

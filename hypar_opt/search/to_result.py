@@ -181,7 +181,7 @@ def _bound(
     """
     bounds = [result.bound for result in tables.results]
     if found_by is not None and scope == "joint":  # its one table's, or less that is known of it
-        proved = [bound for bound in (*bounds, tables.least) if bound is not None]
+        proved = [bound for bound in (*bounds, tables.lower_bound) if bound is not None]
         bounds = [max(proved, default=None)]
     elif found_by is not None:
         rows = [search.layers_of(assignment_of(result)) for result in tables.results]
@@ -189,7 +189,9 @@ def _bound(
             (level for level, row in enumerate(rows) if row != plan[level]), None
         )
         bounds = (
-            [*bounds, tables.least] if first_difference is None else bounds[: first_difference + 1]
+            [*bounds, tables.lower_bound]
+            if first_difference is None
+            else bounds[: first_difference + 1]
         )
         bounds = [bound for bound in bounds if bound is not None] or [None]
     if None in bounds:

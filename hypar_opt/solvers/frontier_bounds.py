@@ -93,7 +93,7 @@ class FrontierBounds:
         return _charged(costs, loads, self.price, self.shift)
 
     @property
-    def least(self) -> float:
+    def lowest(self) -> float:
         return float(self.behind[0])
 
     @cached_property

@@ -361,7 +361,7 @@ class _PathsBetween:
     def __init__(self, bounds: FrontierBounds, deadline: Deadline) -> None:
         self._bounds, self._deadline = bounds, deadline
         self._steps = 0
-        self._part = max((bounds.most - bounds.least) / _RESOLUTION, bounds.most * 2.0**-40)
+        self._part = max((bounds.most - bounds.lowest) / _RESOLUTION, bounds.most * 2.0**-40)
         self._known: dict[Hashable, Sequence[Mapping[Frontier, Paths]]] = {}
         numbers: dict[Hashable, int] = {}
 

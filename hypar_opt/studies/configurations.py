@@ -514,8 +514,8 @@ def configurations_of(
         whole = fastest_configurations(network, within, [1], count=1, **limits)
         unsharded = next(iter(whole.best), None)
         with suppress(NoAnswerError):  # a limit
-            if whole.least:
-                needs_least = whole.least[0].configuration
+            if whole.smallest:
+                needs_least = whole.smallest[0].configuration
                 unsharded = Evaluator(network, within, deadline=deadline).evaluate(needs_least)
     if bound != "none" and counts == [1] and seeks_more and not deadline.passed():
         bound_seconds = _bound(network, problem, deadline)
@@ -813,7 +813,7 @@ def _none_fits(
     blocks = len(block_starts(network))
     needs = [
         Need(needed, capacity - margin, in_words(configuration, blocks))
-        for configuration, needed in searched.least
+        for configuration, needed in searched.smallest
     ]
     room = format_bytes(capacity - margin) + (f" of {format_bytes(capacity)}" if margin else "")
     if problem.constraints.memory is not None:

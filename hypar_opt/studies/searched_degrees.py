@@ -136,7 +136,7 @@ def fastest_of_degrees(
         )
     return SearchedCells(
         _together([*answers.values()], len(cells)),
-        tuple(one.least[0] for one in answers.values() if one.least and one.complete),
+        tuple(one.smallest[0] for one in answers.values() if one.smallest and one.complete),
         tuple(cell for cell, one in answers.items() if not (one.best or one.complete)),
     )
 
@@ -144,7 +144,7 @@ def fastest_of_degrees(
 def _together(answers: Sequence[Searched], count: int) -> Searched:
     """Return one answer of several searches: so many of the fastest, or what needs least."""
     best = [evaluated for answer in answers for evaluated in answer.best]
-    candidates = [candidate for answer in answers for candidate in answer.least]
+    candidates = [candidate for answer in answers for candidate in answer.smallest]
     fitting = [answer.fitting for answer in answers if answer.fitting is not None]
     return Searched(
         tuple(sorted(best, key=attrgetter("seconds", "memory"))[:count]),

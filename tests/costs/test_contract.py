@@ -207,7 +207,7 @@ def test_gpt2s_729_states_of_six_levels_are_few_classes(charge: Charge, classes:
     instance = Instance(load("gpt2"), problem)
     workload, cost = instance.workload, stated(instance, charge)
     table = StateTable.of(cost, workload, 6).by_classes()
-    assert table.partitions[-1].least.shape[-1] == classes
+    assert table.partitions[-1].lower_bounds.shape[-1] == classes
 
 
 def test_elements_are_refused_where_a_reading_counts_parts_of_them() -> None:

@@ -81,7 +81,7 @@ def test_classes_over_equal_links_find_what_the_elimination_of_all_states_finds(
     for kind, ends in zip(table.boundary_kinds, table.node_kinds[table.ends], strict=True):
         may = [np.flatnonzero(table.allowed[end]) for end in ends]
         charged, of_classes = table.pairs(kind, *may), np.ix_(*(classes[own] for own in may))
-        assert (table.partitions[0].least[kind][of_classes] <= charged).all()
+        assert (table.partitions[0].lower_bounds[kind][of_classes] <= charged).all()
         assert charged.max() <= table.highest[kind]
     one, other = (solver.solve(own, SolverOptions()) for own in (plain, table))
     assert (one.objective, one.assignment) == (other.objective, other.assignment)

@@ -246,8 +246,8 @@ def test_classes_are_charged_the_least_of_their_pairs_of_states(seed: int) -> No
     """
     table = table_of(drawn(seed))
     every = np.arange(table.states.shape[1])
-    (*_, partition), count = table.partitions, table.partitions[-1].least.shape[-1]
-    for kind, least in enumerate(partition.least):
+    (*_, partition), count = table.partitions, table.partitions[-1].lower_bounds.shape[-1]
+    for kind, least in enumerate(partition.lower_bounds):
         charges = table.pairs(kind, every, every)
         expected = np.full((count, count), charges.max())
         np.minimum.at(expected, (partition.classes[:, None], partition.classes), charges)

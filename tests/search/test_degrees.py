@@ -354,9 +354,9 @@ def test_the_best_configuration_is_the_fastest_of_all_that_fit_by_events(
     assert searched.simulated < len(every)
     assert all(own.memory <= memory for own in searched.best)
     none = within(bytes_[0] - 1)
-    assert not searched.least
+    assert not searched.smallest
     assert not none.best
-    assert [own.memory for own in none.least] == bytes_[:3]
+    assert [own.memory for own in none.smallest] == bytes_[:3]
 
 
 @pytest.mark.parametrize(
@@ -547,7 +547,7 @@ def test_without_room_the_three_are_named_that_need_the_least_memory() -> None:
     assert found.best == ()
     assert found.fitting == 0
     assert found.complete
-    needs = [own.memory for own in found.least]
+    needs = [own.memory for own in found.smallest]
     assert len(needs) == 3
     assert needs == sorted(needs)
     assert needs[0] > int(5.1e9)

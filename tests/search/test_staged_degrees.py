@@ -153,8 +153,8 @@ def test_where_none_fits_it_names_what_needs_least(problem: Problem) -> None:
             for cut in evaluator.cut([*whole])
             for one in cut
         ]
-    assert [own.memory for own in found.least] == sorted(needs)[:3]
-    for candidate in found.least:
+    assert [own.memory for own in found.smallest] == sorted(needs)[:3]
+    for candidate in found.smallest:
         plan = plan_of_configuration(NETWORK, problem, candidate.configuration)
         assert ho.memory(plan).total == candidate.memory
 

@@ -580,7 +580,7 @@ def test_rows_of_assignments_are_refused_where_they_have_too_many_entries(
     sizes = charges.sizes
     buckets = eliminate(charges, elimination_order(sizes, tuple(charges.pairs)), NO_LIMIT)
     rows = rows_at_most(10**3, buckets, sizes, 0, NO_LIMIT)
-    kept = {id(own): own.choices.size + own.least.size for own in rows}
+    kept = {id(own): own.choices.size + own.minima.size for own in rows}
     assert sum(kept.values()) > 300
     monkeypatch.setattr(order, "MAX_ENTRIES", entries)
     with pytest.raises(RefusedError, match="at most"):

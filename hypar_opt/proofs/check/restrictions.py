@@ -175,7 +175,7 @@ class Restrictions:
             return 0
         return bytes_held(self._holds[position], state, self._hierarchy.sizes)
 
-    def least(self, position: int, state: State) -> int | None:
+    def least_load(self, position: int, state: State) -> int | None:
         """Return a node's least load over all completions of a state; None without one."""
         if len(state) == self._plan.levels:
             return self.load(position, state)
@@ -183,7 +183,9 @@ class Restrictions:
         key = position, tuple(sorted(zip(state, self._hierarchy.sizes, strict=False)))
         if key not in self._least:
             below = [(*state, choice) for choice in range(len(self._plan.choices))]
-            loads = [self.least(position, more) for more in below if self.allows(position, more)]
+            loads = [
+                self.least_load(position, more) for more in below if self.allows(position, more)
+            ]
             self._least[key] = min((load for load in loads if load is not None), default=None)
         return self._least[key]
 

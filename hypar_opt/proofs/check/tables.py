@@ -247,7 +247,7 @@ def _level_tables(problem: PlanProblem) -> list[ReferenceTable]:
             )
         loads = (
             [
-                restrictions.least(n, (*prefix, choice))
+                restrictions.least_load(n, (*prefix, choice))
                 if restrictions.allows(n, (*prefix, choice))
                 and restrictions.stays_contiguous(above, n, choice)
                 else None

@@ -313,7 +313,7 @@ class LayerModes:
         if len(tables) == 1:
             return first
         of_nodes = first.node.max(axis=1)[first.node_kinds]
-        of_boundaries = first.partitions[-1].least.max(axis=(1, 2))[first.boundary_kinds]
+        of_boundaries = first.partitions[-1].lower_bounds.max(axis=(1, 2))[first.boundary_kinds]
         penalty = 1 + sum(of_nodes.tolist()) + sum(of_boundaries.tolist())
         return with_block_choice(tables, self.block_of, penalty)
 

@@ -157,7 +157,7 @@ class Buckets:
             column = column + part.charge.at(function, slice(None), *at)
         return column
 
-    def least(self, function: int) -> int:
+    def minimum(self, function: int) -> int:
         """Return a function's minimum."""
         roots = (layer for layer, scope in enumerate(self.order.scopes) if not scope)
         return sum(int(self.messages[layer].at(function)) for layer in roots)

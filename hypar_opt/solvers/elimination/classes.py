@@ -244,7 +244,7 @@ def _by_classes(
     RefusedError, NoAnswerError
     """
     order = partition.classes.argsort(kind="stable")
-    starts = np.searchsorted(partition.classes[order], np.arange(partition.least.shape[-1]))
+    starts = np.searchsorted(partition.classes[order], np.arange(partition.lower_bounds.shape[-1]))
     charges = np.where(table.allowed, table.node, table.node.max())
     node: Integers = np.minimum.reduceat(charges[:, order], starts, axis=1)
     classes_of: dict[Hashable, NDArray[np.intp]] = {}
@@ -253,7 +253,7 @@ def _by_classes(
             classes_of[of_node.tobytes()] = np.unique(partition.classes[of_node])
 
     def least(kind: int, sources: NDArray[np.intp], targets: NDArray[np.intp]) -> Integers:
-        pairs: Integers = partition.least[kind][np.ix_(sources, targets)]
+        pairs: Integers = partition.lower_bounds[kind][np.ix_(sources, targets)]
         return pairs
 
     columns = [classes_of[of_node.tobytes()] for of_node in states]

@@ -53,7 +53,7 @@ class Restricted:
 
     @cached_property
     def objective(self) -> int:
-        return self.constant + self.buckets.least(0)
+        return self.constant + self.buckets.minimum(0)
 
     def optimum(self, deadline: Deadline, *, canonical: bool) -> tuple[int, ...]:
         """Return the column of each node in an optimum, if so asked the canonical one."""
@@ -83,8 +83,8 @@ class Restricted:
             key = id(costed), id(self.columns[node])
             if key not in cache:
                 occurring, number = np.unique(costed.choices[0], return_inverse=True)
-                lowest = np.full(len(occurring), costed.least.max(), costed.least.dtype)
-                np.minimum.at(lowest, number, costed.least)
+                lowest = np.full(len(occurring), costed.minima.max(), costed.minima.dtype)
+                np.minimum.at(lowest, number, costed.minima)
                 cache[key] = self.columns[node][occurring], lowest.astype(object) + self.constant
             columns[node] = cache[key]
         return columns

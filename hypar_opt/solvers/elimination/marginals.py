@@ -36,7 +36,7 @@ def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
         If the deadline passes.
     """
     order, numbers = buckets.order, Alike()
-    optimum = buckets.least(0)
+    optimum = buckets.minimum(0)
     worked: dict[tuple[int, int], _Bucket] = {}
     outside: dict[int, _Outside] = {}
     lowest: dict[int, Integers] = {}
@@ -54,7 +54,7 @@ def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
             if sum(below.charge.entries.size for _, below in bucket.below) <= _LARGEST_KEPT:
                 worked[key] = bucket
         change = constant - bucket.constant
-        lowest[layer] = bucket.least + change
+        lowest[layer] = bucket.minima + change
         senders = (part for part in buckets.parts[layer] if part.sender is not None)
         for part, (message, below) in zip(senders, bucket.below, strict=True):
             assert part.sender is not None
@@ -93,14 +93,14 @@ class _Bucket:
     ----------
     constant
         That of all its parts and of what is outside.
-    least
+    minima
         The least cost of an assignment with each of its layer's choices.
     below
         For each message in the bucket its constant, and what is outside its sender's bucket.
     """
 
     constant: Integers
-    least: Integers
+    minima: Integers
     below: Sequence[tuple[Integers, _Outside]]
 
 

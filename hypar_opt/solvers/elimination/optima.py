@@ -34,7 +34,7 @@ class CostedRows(NamedTuple):
     """Rows of a bucket, and for each the least cost of an assignment in which it occurs."""
 
     choices: Rows
-    least: Integers
+    minima: Integers
 
 
 def canonical_optimum(
@@ -47,7 +47,7 @@ def canonical_optimum(
     NoAnswerError
         If the deadline passes.
     """
-    lowest = buckets.least(function)
+    lowest = buckets.minimum(function)
     optima = _Optima(buckets, sizes, rows_at_most(lowest, buckets, sizes, function, deadline))
     choices = [0] * len(sizes)
     for layer in range(len(sizes) - 1, -1, -1):
@@ -78,7 +78,7 @@ def rows_at_most(
     RefusedError
         If more have to be tried, or those of all buckets have more entries than memory allows.
     """
-    order, optimum = buckets.order, buckets.least(function)
+    order, optimum = buckets.order, buckets.minimum(function)
     narrow, entries = np.min_scalar_type(max(sizes, default=0)), 0
     rows: dict[int, CostedRows] = {}
     # Buckets of one kind below equal rows have equal rows.
@@ -93,20 +93,22 @@ def rows_at_most(
             among = [scope[0], *order.scopes[scope[0]]]
             places = list(map(among.index, scope))
             key = *key, numbers[scope[0]], *places
-            around = CostedRows(rows[scope[0]].choices[places], rows[scope[0]].least)
+            around = CostedRows(rows[scope[0]].choices[places], rows[scope[0]].minima)
         if key not in worked:
             if around is None:
                 around = CostedRows(np.zeros((0, 1), narrow), np.array([optimum]))
             else:
                 around = _distinct(around, [sizes[n] for n in scope])
-            tried = sizes[layer] * len(around.least)
+            tried = sizes[layer] * len(around.minima)
             if most_rows is not None and tried > most_rows:
                 raise RefusedError(f"needs {tried:,} rows")
             check_entries(entries + tried)
             costed = _rows_below(around, most, buckets, layer, function)
-            entries += costed.choices.size + costed.least.size
+            entries += costed.choices.size + costed.minima.size
             lowest = (
-                costed.least.tolist() if costed.least.dtype == object else [costed.least.tobytes()]
+                costed.minima.tolist()
+                if costed.minima.dtype == object
+                else [costed.minima.tobytes()]
             )
             content = costed.choices.tobytes(), *lowest
             worked[key] = number_of.setdefault(content, len(number_of)), costed
@@ -135,7 +137,7 @@ def _distinct(rows: CostedRows, sizes: Sequence[int]) -> CostedRows:
     code = _code(rows.choices, sizes)
     order = code.argsort(kind="stable")
     first = np.flatnonzero(np.diff(code[order], prepend=-1))
-    return CostedRows(rows.choices[:, order[first]], np.minimum.reduceat(rows.least[order], first))
+    return CostedRows(rows.choices[:, order[first]], np.minimum.reduceat(rows.minima[order], first))
 
 
 class _Optima:

@@ -150,7 +150,7 @@ def _core_optimum(
     order = elimination_order(charges.sizes, charges.pairs)
     filled = buckets.eliminate(charges, order, deadline)
     functions = range(left.linear.shape[1])
-    left.constant[...] += [filled.least(n) for n in functions]
+    left.constant[...] += [filled.minimum(n) for n in functions]
     optima = [buckets.traced_back(filled, n) for n in functions]
     return np.array([values for values, _ in optima], bool).T, any(tied for _, tied in optima)
 
@@ -247,7 +247,7 @@ def _canonical(charges: PairwiseCharges, deadline: Deadline) -> tuple[list[int],
     columns, tied = buckets.traced_back(filled, 0)
     if tied:
         columns = canonical_optimum(filled, charges.sizes, 0, deadline)
-    return columns, filled.least(0), order
+    return columns, filled.minimum(0), order
 
 
 def of_pairs(graph: PairGraph, charge: Callable[[int], Integers]) -> Callable[[int], Integers]:
