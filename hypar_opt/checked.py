@@ -56,16 +56,16 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
     @wraps(function)
     def call(*args: Parameters.args, **named: Parameters.kwargs) -> Result:
-        given = dict(zip(in_order, args, strict=False)) | named
-        for name, value in given.items():
+        arguments = dict(zip(in_order, args, strict=False)) | named
+        for name, value in arguments.items():
             if not _takes_arrays(function, name):
-                given[name] = _in_python(value)
-        positional: Any = [*map(given.get, in_order[: len(args)]), *args[len(in_order) :]]
-        keyed: Any = {name: given[name] for name in named}
-        for name, value in given.items():
+                arguments[name] = _in_python(value)
+        positional: Any = [*map(arguments.get, in_order[: len(args)]), *args[len(in_order) :]]
+        keyed: Any = {name: arguments[name] for name in named}
+        for name, value in arguments.items():
             if type(value) is int and value.bit_length() > MAX_BITS:
                 raise HyparError(f"{argument(name)} should have at most 1,000 digits")
-        check(function, {name: value for name, value in given.items() if name in names})
+        check(function, {name: value for name, value in arguments.items() if name in names})
         try:
             with seldom_collected():
                 return function(*positional, **keyed)
@@ -73,8 +73,8 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             # What took the others does not know the function's own.
             if error.kind != "argument" or error.name not in named:
                 raise
-            known = list(dict.fromkeys((*names, *error.known)))
-            raise UnknownNameError("argument", error.name, known) from None
+            candidates = list(dict.fromkeys((*names, *error.known)))
+            raise UnknownNameError("argument", error.name, candidates) from None
 
     return call
 
@@ -120,8 +120,10 @@ def _kinds(annotated: Any) -> dict[str, Any]:
     """Return the types of a function's arguments, or of a class's fields, by name."""
     module = __import__(annotated.__module__, fromlist=["_"])
     names = _Names(vars(collections.abc) | vars(builtins) | vars(module))
-    own = {name: kind for name, kind in annotated.__annotations__.items() if name != "return"}
-    return get_type_hints(SimpleNamespace(__annotations__=own), {}, names)
+    parameters = {
+        name: kind for name, kind in annotated.__annotations__.items() if name != "return"
+    }
+    return get_type_hints(SimpleNamespace(__annotations__=parameters), {}, names)
 
 
 @cache

@@ -166,12 +166,12 @@ def nearest(name: object, known: Iterable[str]) -> str | None:
     # Imported late: most runs suggest no name.
     import difflib
 
-    typed, names = str(name).lower(), {own.lower(): own for own in known}
+    typed, names = str(name).lower(), {spelling.lower(): spelling for spelling in known}
     # A wrong letter of two is half of the name.
     cutoff = 0.6 if len(typed) > _SHORT else 0.5
     near = difflib.get_close_matches(typed, names, n=1, cutoff=cutoff)
     if not near and len(typed) > _SHORT:
-        near = [own for own in names if own.startswith(typed)]
+        near = [spelling for spelling in names if spelling.startswith(typed)]
     return names[near[0]] if near else None
 
 

@@ -73,8 +73,10 @@ def derived_from(source: str) -> Callable[[Callable[[Any], Value]], cached_prope
     def decorate(compute: Callable[[Any], Value]) -> cached_property[Value]:
         @wraps(compute)
         def computed(owner: Any) -> Value:
-            own = getattr(owner, source)
-            value: Value = frozen(compute(owner)) if own is None else getattr(own, compute.__name__)
+            member = getattr(owner, source)
+            value: Value = (
+                frozen(compute(owner)) if member is None else getattr(member, compute.__name__)
+            )
             return value
 
         return cached_property(computed)

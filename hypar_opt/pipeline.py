@@ -196,9 +196,9 @@ def solve(
         solver, _search_for(stated, search), options, recorded, start, deadline, answer
     )
     if in_stages:
-        others = options.given() - SOLVERS["dp"].supported_options
+        unsupported = options.given() - SOLVERS["dp"].supported_options
         check_goes_with_stages(
-            **dict.fromkeys(sorted(others), True),
+            **dict.fromkeys(sorted(unsupported), True),
             solver=solver,
             search=search,
             start=start,
@@ -213,8 +213,8 @@ def solve(
         if stages is not None:
             raise HyparError(f"{argument('stages')} goes without pp among {argument('degrees')}")
         choices = None if problem.get("choices") is None else stated.choices
-        known = described, stated, degrees, choices
-        return _in_stated_stages(*known, cuts, how, schedule, progress)
+        description = described, stated, degrees, choices
+        return _in_stated_stages(*description, cuts, how, schedule, progress)
     instance = Instance.to_search(described, stated)
     is_stated = overlap is not None
     if overlap is None:
@@ -380,12 +380,12 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
     method = how.answer or SOLVERS[solver]()
     try:
         start = None if how.start is None else rows_to_start_from(how.start, instance)
-        asked = SearchRequest(instance, method, how.options, start, progress, how.deadline)
-        search, of_shares = shared_out(asked, SEARCHES[how.search], joint=how.search == "joint")
+        request = SearchRequest(instance, method, how.options, start, progress, how.deadline)
+        search, of_shares = shared_out(request, SEARCHES[how.search], joint=how.search == "joint")
         instance = search.instance
         search_once = SEARCHES[how.search]
         if how.answer is None:
-            search, partition = search_within_memory(asked, search, search_once)
+            search, partition = search_within_memory(request, search, search_once)
             instance = search.instance
         else:
             partition = search_once(search)
@@ -422,20 +422,20 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
 def _nothing_fits(error: NothingFitsError, who: str) -> HyparError:
     """Return the error that says what the plan needs that needs least of a device's memory."""
     counted = error.counted
-    instance, found = counted.mode.instance, counted.result
-    plan = _priced(instance, found.assignments, _unproved(), found)
+    instance, result = counted.mode.instance, counted.result
+    plan = _priced(instance, result.assignments, _unproved(), result)
     training = trained(plan.training.unlike_defaults, plan) or "the whole batch at once"
     how = "; ".join(filter(None, [degrees(plan), training]))
-    held, capacity = counted.with_reserve
-    need, limit = amount_of_memory(held, capacity), argument("constraints.memory")
+    bytes_held, capacity = counted.with_reserve
+    need, limit = amount_of_memory(bytes_held, capacity), argument("constraints.memory")
     stated = f"{limit}: " if instance.problem.constraints.memory is not None else ""
-    least = Need(held, capacity, how)
+    smallest_need = Need(bytes_held, capacity, how)
     if error.proved:
         message = f"{stated}nothing fits; the least that was found is {need} of a device, by {how}"
-        return InfeasibleError(f"{who}: {message}", least)
+        return InfeasibleError(f"{who}: {message}", smallest_need)
     why = f" within the {error.stopped_by}" if error.stopped_by == TIME_LIMIT else ""
     message = f"{stated}no plan was found{why} that fits; the least is {need} of a device, by {how}"
-    return NoAnswerError(f"{who}: {message}", error.stopped_by, least)
+    return NoAnswerError(f"{who}: {message}", error.stopped_by, smallest_need)
 
 
 def _unproved(bound: float | None = None, options: SolverSettings | None = None) -> SolverRecord:
@@ -530,15 +530,15 @@ def _in_stated_stages(
     """Return the fastest plan of stated degrees with stages; what trains how is searched."""
     from hypar_opt.plan.stages import even_stages, stages_before
 
-    own = stated_degrees(network, problem, degrees, choices)
+    stated_stages = stated_degrees(network, problem, degrees, choices)
     if cuts:
-        stages = stages_before(network, own.pp, cuts)
-        if stages.chunks != own.interleave:
-            wanted = own.pp * own.interleave - 1
+        stages = stages_before(network, stated_stages.pp, cuts)
+        if stages.chunks != stated_stages.interleave:
+            wanted = stated_stages.pp * stated_stages.interleave - 1
             raise HyparError(f"{argument('cuts')} should be {wanted:,}, got {len(cuts):,}")
     else:
-        stages = even_stages(network, own.pp, own.interleave)
-    return _in_given_stages(network, problem, own, stages, how, schedule, progress)
+        stages = even_stages(network, stated_stages.pp, stated_stages.interleave)
+    return _in_given_stages(network, problem, stated_stages, stages, how, schedule, progress)
 
 
 def _in_given_stages(
@@ -613,10 +613,10 @@ def _in_stages(
     )
     counts, exhaustive = stage_counts(stages), how.solver is not None
     try:
-        found = in_stages(request, counts, schedule=schedule, stated=stated, exhaustive=exhaustive)
+        result = in_stages(request, counts, schedule=schedule, stated=stated, exhaustive=exhaustive)
     except NothingFitsError as error:
         raise _nothing_fits(error, f"stages of {network.name}") from None
-    parts = found.stages.parts
+    parts = result.stages.parts
 
     def record(bound: float, training: Training, *, proved: bool) -> SolverRecord:
         searched = searched_training(problem.training, training)
@@ -626,23 +626,23 @@ def _in_stages(
             "name": how.solver or "dp",
             "statistics": (FrozenDict(searched),) if searched else (),
             "status": "optimal" if proved else "feasible",
-            "stopped_by": found.stopped_by,
+            "stopped_by": result.stopped_by,
             "seconds": time.perf_counter() - started,
         }
         return _unproved(bound, how.settings).model_copy(update=update)
 
-    proved = found.status is Status.OPTIMAL
+    proved = result.status is Status.OPTIMAL
     if parts == 1:
-        (alone,) = found.plans
-        bound: int | float = floor(found.bound * alone.instance.per_second)
+        (alone,) = result.plans
+        bound: int | float = floor(result.bound * alone.instance.per_second)
         solver = record(bound, alone.instance.problem.training, proved=proved)
-        return _priced(alone.instance, alone.rows, solver, found.results[0])
-    staged_problem = as_stated(in_stages_of(problem, parts, found.micro_batches, schedule))
-    staged = StagedPlan.of(network, staged_problem, found.stages, found.plans)
+        return _priced(alone.instance, alone.rows, solver, result.results[0])
+    staged_problem = as_stated(in_stages_of(problem, parts, result.micro_batches, schedule))
+    staged = StagedPlan.of(network, staged_problem, result.stages, result.plans)
     # What is sent is received as it is stored: where stages wanted it otherwise they take longer.
-    proved = proved and staged.seconds == found.seconds
+    proved = proved and staged.seconds == result.seconds
     total = staged.cost.total
-    bound = total if proved else min(total, floor(found.bound * staged.per_second))
+    bound = total if proved else min(total, floor(result.bound * staged.per_second))
     return plan_of_stages(staged, record(bound, staged.problem.training, proved=proved))
 
 
@@ -950,16 +950,18 @@ def _search_stages_again(plan: Plan, progress: Progress, *, parameters: bool) ->
     if plan.solver.bound is None:
         raise RefusedError("the plan is of a configuration: there is no search to repeat")
     try:
-        own = degrees_of_stages(plan)
-        pins = pinned(network, problem, own).constraints.fix[len(problem.constraints.fix) :]
+        stated_by_plan = degrees_of_stages(plan)
+        pins = pinned(network, problem, stated_by_plan).constraints.fix[
+            len(problem.constraints.fix) :
+        ]
     except HyparError as error:
         raise RefusedError(
             f"the plan does not say how its stages were stated: {error.message}"
         ) from None
-    kept = problem.constraints
-    fix = kept.fix[: len(kept.fix) - len(pins)]
-    if kept.fix[len(fix) :] != pins:
+    constraints = problem.constraints
+    fix = constraints.fix[: len(constraints.fix) - len(pins)]
+    if constraints.fix[len(fix) :] != pins:
         raise RefusedError("the plan's pins are not those of its stages' degrees")
-    update = {"constraints": kept.model_copy(update={"fix": fix})}
+    update = {"constraints": constraints.model_copy(update={"fix": fix})}
     problem = before_stages(problem).model_copy(update=update)
-    return _in_given_stages(network, problem, own, stages, how, schedule, progress)
+    return _in_given_stages(network, problem, stated_by_plan, stages, how, schedule, progress)

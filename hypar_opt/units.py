@@ -105,9 +105,9 @@ def format_ratio(ratio: float | None) -> str:
 
 def format_percent(share: float, decimals: int = 2) -> str:
     """Return a share that is not negative in percent; 0.00% would not say whether it is 0."""
-    least = 10.0 ** -(decimals + 2)
-    if share < least / 2:
-        return f"less than {least:.{decimals}%}" if share else "0%"
+    smallest = 10.0 ** -(decimals + 2)
+    if share < smallest / 2:
+        return f"less than {smallest:.{decimals}%}" if share else "0%"
     return f"{share:.{decimals}%}"
 
 

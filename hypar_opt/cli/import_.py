@@ -86,8 +86,8 @@ def _summary(network: Network) -> str:
 
     total = describe(network, 1)["total"]
     vocabulary = getattr(network.input, "vocabulary", None)
-    given, names = network.input.feature_map(), network.input_names
-    shown = f"{given.tokens} tokens of {vocabulary:,}" if vocabulary else described(given)
+    input_map, names = network.input.feature_map(), network.input_names
+    shown = f"{input_map.tokens} tokens of {vocabulary:,}" if vocabulary else described(input_map)
     further = (f"{name} of {described(network.map_of(~n))}" for n, name in enumerate(names) if n)
     shown = ", ".join([shown, *further])
     return (

@@ -155,16 +155,16 @@ def _over_all_levels(
     states = np.array(states_of(workload, len(rows)), np.intp).T
     # A tensor neighbours layers alone: each boundary has one at an end, or none.
     boundaries, at = np.nonzero(np.isin(workload.ends, tensors))
-    tensor_ends, other = workload.ends[boundaries, at], workload.ends[boundaries, 1 - at]
+    tensor_ends, far_ends = workload.ends[boundaries, at], workload.ends[boundaries, 1 - at]
     kinds = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers[boundaries]
     # What is alike is charged once: the kind and end of a boundary, and its other end's choices.
-    cases = np.ascontiguousarray(np.column_stack([kinds, at, choices[:, other].T]))
+    cases = np.ascontiguousarray(np.column_stack([kinds, at, choices[:, far_ends].T]))
     numbers, first = index_by_key(row.tobytes() for row in cases)
     charged: list[Integers] = []
     step = max(1, _LARGEST_ARRAY // states.size)
     for some in np.split(first, range(step, len(first), step)):
         sources, targets = (
-            [np.where(at[some] == end, states[..., None], choices[:, None, other[some]])]
+            [np.where(at[some] == end, states[..., None], choices[:, None, far_ends[some]])]
             for end in range(2)
         )
         charges = exact_sum(cost.edge(workload, boundaries[some][None], sources, targets))

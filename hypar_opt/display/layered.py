@@ -234,8 +234,8 @@ def _apart(wanted: Sequence[float], weights: Sequence[int]) -> list[float]:
     for number, (column, weight) in enumerate(zip(wanted, weights, strict=True)):
         mean, total, size = column - number, weight, 1
         while pools and pools[-1][0] > mean:
-            other, more, count = pools.pop()
-            mean = (other * more + mean * total) / (more + total)
+            pool, more, count = pools.pop()
+            mean = (pool * more + mean * total) / (more + total)
             total, size = total + more, size + count
         pools.append((mean, total, size))
     means = [mean for mean, _, size in pools for _ in range(size)]

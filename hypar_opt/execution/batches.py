@@ -49,8 +49,8 @@ def sizes_remedy(layer: str | None, parts: int) -> str:
     layer
         Its name, if a file may say that its words are padded; with those of layers tied to it.
     """
-    other = f"use other sizes, or pin other choices by {argument('constraints.fix')}"
+    remedy = f"use other sizes, or pin other choices by {argument('constraints.fix')}"
     if layer is None:
-        return other
+        return remedy
     setting = worded(f'settings={{"{layer}.pad": {parts}}}', f"--set {layer}.pad={parts}")
-    return f"pad its words, and those of layers tied to it alike, as by {setting}, or {other}"
+    return f"pad its words, and those of layers tied to it alike, as by {setting}, or {remedy}"

@@ -153,13 +153,13 @@ class Accelerator(Document):
     @model_validator(mode="after")
     def _one_utilisation(self) -> Self:
         one_of = ("utilisation", "pe_array", "gemm")
-        given = [key for key in one_of if getattr(self, key) is not None]
-        if len(given) != 1:
-            got = " and ".join(given) or "none"
+        stated = [key for key in one_of if getattr(self, key) is not None]
+        if len(stated) != 1:
+            got = " and ".join(stated) or "none"
             raise rule(f"should have one of utilisation, pe_array and gemm, got {got}")
         for key in OF_KERNELS if self.gemm is None else ():
             if getattr(self, key) is not None:
-                raise rule(f"{key}: goes with gemm, got {given[0]}")
+                raise rule(f"{key}: goes with gemm, got {stated[0]}")
         if (self.reserve or 0) >= self.dram_capacity:
             raise rule("reserve: should be less than dram_capacity")
         if self.gemm is not None and self.mac_count == "input":

@@ -142,8 +142,10 @@ def charged_beside_baselines(
         for name in PAPERS_CHOICES[: 1 if run else None]
         if run not in baselines
     ]
-    given = [tensors, *[None] * len(rows_of_baselines)]
-    plan, *priced = _charges(workload, cost, [rows, *rows_of_baselines], given, rule=instance.rule)
+    tensors_of_plans = [tensors, *[None] * len(rows_of_baselines)]
+    plan, *priced = _charges(
+        workload, cost, [rows, *rows_of_baselines], tensors_of_plans, rule=instance.rule
+    )
     if priced:
         baselines[run] = [baseline.total for baseline in priced]
     return Charged(cost, plan, baselines[run])
@@ -160,8 +162,8 @@ def _charges(
 ) -> list[_Charges]:
     """Return the charges of each level of several plans, as `price_plans` counts them."""
     full = [
-        nodes_of(workload, cost, rows, given, rule=rule)
-        for rows, given in zip(plans, tensors, strict=True)
+        nodes_of(workload, cost, rows, stored, rule=rule)
+        for rows, stored in zip(plans, tensors, strict=True)
     ]
     if not plans[0]:
         return [_Charges([], 1)] * len(plans)

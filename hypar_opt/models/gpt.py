@@ -180,16 +180,16 @@ def of_keys(keys: str) -> Network:
     HyparError
         Naming the key, and what would be right.
     """
-    given: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
     for stated in keys.split(","):
         key, _, value = stated.strip().partition("=")
         if key not in _SIGNATURE:
             raise UnknownNameError("key of a GPT", key, list(_SIGNATURE))
-        if key in given:
+        if key in sizes:
             raise HyparError(f"gpt:{key} is stated twice")
         is_word = isinstance(_DEFAULTS.get(key), bool)
         if is_word and value in ("true", "false"):
-            given[key] = value == "true"
+            sizes[key] = value == "true"
         elif not is_word and value.isascii() and value.isdecimal():
             # Not even parsed if very long: the conversion of a long number is slow.
             digits = value.lstrip("0") or "0"
@@ -197,12 +197,12 @@ def of_keys(keys: str) -> Network:
                 raise HyparError(
                     f"gpt:{key} should be at most {LARGEST_SIZE:,}, got {value[:40]!r}"
                 )
-            given[key] = int(digits)
+            sizes[key] = int(digits)
         else:
             wanted = "true or false" if is_word else "a whole number"
             raise HyparError(f"gpt:{key} should be {wanted}, got {value[:40]!r}")
-    missing = [key for key in _SIGNATURE if key not in given and key not in _DEFAULTS]
+    missing = [key for key in _SIGNATURE if key not in sizes and key not in _DEFAULTS]
     if missing:
         example = "gpt:layers=24,hidden=2304,heads=24"
         raise HyparError(f"gpt:{keys} lacks {', '.join(missing)}: it should be as {example}")
-    return gpt(**given)
+    return gpt(**sizes)

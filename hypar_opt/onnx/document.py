@@ -41,17 +41,17 @@ def document(
         if layer.looks_up and layer.keys["vocabulary"] == shown_input.get("vocabulary"):
             del layer.keys["vocabulary"]
     further = _named(inputs, layers, blocks)
-    given = {-1: "input", **further}
-    for place, label in given.items():
+    sources = {-1: "input", **further}
+    for place, label in sources.items():
         inputs[place].stated = label
-    names = given | {place: layer.name for place, layer in enumerate(layers)}
+    names = sources | {place: layer.name for place, layer in enumerate(layers)}
     tables = _tables(layers, {place: names[place] for place in alone}, names)
     out = {"schema": SCHEMA, "name": name, "source": source, "input": shown_input, "layer": tables}
     if further:
         shown = {label: _input(inputs[n].layer.sizes, ()) for n, label in further.items()}
         out = {**out, "inputs": shown, "layer": out.pop("layer")}
     if runs:
-        out["block"] = [_block(layers, given, *block) for block in zip(runs, blocks, strict=True)]
+        out["block"] = [_block(layers, sources, *block) for block in zip(runs, blocks, strict=True)]
     return out
 
 

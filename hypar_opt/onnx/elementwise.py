@@ -68,8 +68,8 @@ def elementwise(state: ImportState, node: OnnxNode) -> Features:
     word = node.word
     if word in OPERATORS.built_in_names() and OPERATORS[word].reads == (1, 1):
         keys = OPERATORS[word].model_fields.keys() & node.attributes().keys()
-        given = {key: node.attributes()[key] for key in sorted(keys)}
-        return layer_of(state, node, word, given, state.settled(node.inputs[0], node))
+        attributes = {key: node.attributes()[key] for key in sorted(keys)}
+        return layer_of(state, node, word, attributes, state.settled(node.inputs[0], node))
     _check_dropout(state, node)
     names = [name for name in node.inputs if name]
     maps = [name for name in names if not state.is_constant(name)]
@@ -126,9 +126,9 @@ def _operands(state: ImportState, node: OnnxNode, whole: Features) -> list[Opera
     attributes = node.attributes()
     bounds: list[Operand] = []
     for place, (name, bound) in enumerate(zip(("min", "max"), _BOUNDS, strict=True), start=1):
-        given = node.input(place)
+        tensor = node.input(place)
         number = np.asarray(attributes.get(name, bound), np.float64)
-        bounds.append(_operand(state, node, whole, given) if given else number)
+        bounds.append(_operand(state, node, whole, tensor) if tensor else number)
     return [state.features(node.inputs[0]).function, *bounds]
 
 
@@ -211,9 +211,9 @@ def _with_one(state: ImportState, node: OnnxNode, groups: list[Features]) -> Fea
     for place, features in enumerate(groups if len(groups) == 2 else ()):
         if features.function.rest and features.function.agrees(SAMPLE + 1.0):
             added = features._replace(operators=frozenset(), function=IDENTITY)
-            other = groups[1 - place]
-            product = join(state, node, "mul", [other, added])
-            return join(state, node, "add", [other, product])
+            partner = groups[1 - place]
+            product = join(state, node, "mul", [partner, added])
+            return join(state, node, "add", [partner, product])
     return None
 
 

@@ -222,16 +222,16 @@ def _shown(
     table: TensorProto | None,
 ) -> AddedScores | None:
     number, head = (sum(_along(leading, axis), np.zeros((1, 1), int)) for axis in "bg")
-    given: list[dict[str, Array]] = [{}]
+    inputs: list[dict[str, Array]] = [{}]
     expected = np.zeros((1, 1))
     if table is not None:
         from onnx import helper
 
         of = np.arange(1, math.prod(table.dims) + 1).reshape(table.dims)
         dtype = helper.tensor_dtype_to_np_dtype(table.data_type)
-        given = [{table.name: values.astype(dtype)} for values in (0 * of, of)]
+        inputs = [{table.name: values.astype(dtype)} for values in (0 * of, of)]
         expected = of[shape.relative(), head]
-    without, added = (state.mask_values.get(name, tensors) for tensors in (given[0], given[-1]))
+    without, added = (state.mask_values.get(name, tensors) for tensors in (inputs[0], inputs[-1]))
     if isinstance(without, Unknown) or isinstance(added, Unknown):
         return None
     seen = without > ENOUGH

@@ -190,14 +190,14 @@ def _by_where(state: ImportState, node: OnnxNode, scores: Features, condition: A
         return Mask("it chooses among scores")
     (index,) = places
     visible = condition.astype(bool) if index == 1 else ~condition.astype(bool)
-    other = state.mask_values.get(node.inputs[3 - index])
+    partner = state.mask_values.get(node.inputs[3 - index])
     if visible.all():
         return Mask(ALL)
-    if isinstance(other, Unknown):
-        return Mask(f"it {other.why}")
-    if not (other <= HIDDEN).all():
+    if isinstance(partner, Unknown):
+        return Mask(f"it {partner.why}")
+    if not (partner <= HIDDEN).all():
         return Mask("it replaces scores by other numbers than those that hide them")
-    return Mask(_shown(state, scores, visible), lowers=float(other.max()))
+    return Mask(_shown(state, scores, visible), lowers=float(partner.max()))
 
 
 def _shown(state: ImportState, scores: Features, visible: Array) -> str:

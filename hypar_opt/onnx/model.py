@@ -69,8 +69,8 @@ class OnnxNode(NamedTuple):
     @property
     def stated(self) -> str:
         """Its operator with the attributes that the file states, as ``Elu (alpha = 0.5)``."""
-        given = [stated(name, value) for name, value in sorted(self.attributes().items())]
-        return f"{self.op} ({', '.join(given)})" if given else self.op
+        attributes = [stated(name, value) for name, value in sorted(self.attributes().items())]
+        return f"{self.op} ({', '.join(attributes)})" if attributes else self.op
 
     def refuse(self, problem: str) -> InputError:
         """Return an error that names this node, for a rule to raise."""

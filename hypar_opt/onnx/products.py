@@ -95,9 +95,9 @@ def convolution(state: ImportState, node: OnnxNode) -> Features:
         padding = window_padding(node, image, attributes, window, stride, dilation)
         height, width = window_counts(node, image, window, stride, dilation, padding)
     defaults = {"stride": 1, "padding": 0, "groups": 1, "dilation": 1, "transposed": False}
-    given = (numbers(stride), numbers(padding), groups, numbers(dilation), transposed)
+    convolution = (numbers(stride), numbers(padding), groups, numbers(dilation), transposed)
     keys = {"filters": filters, "kernel": numbers(window)}
-    keys |= {key: n for key, n in zip(defaults, given, strict=True) if n != defaults[key]}
+    keys |= {key: n for key, n in zip(defaults, convolution, strict=True) if n != defaults[key]}
     sizes = {"c": filters, "h": height, "w": width}
     if features.border and features.border_value != 0:
         state.note(
@@ -114,9 +114,13 @@ def convolution(state: ImportState, node: OnnxNode) -> Features:
 def _activated(output: Features, attributes: Mapping[str, Any]) -> Features:
     """Return the output of com.microsoft.FusedConv after its activation."""
     op = str(attributes.get("activation") or "Identity")
-    given = attributes.get("activation_params") or []
+    activation_parameters = attributes.get("activation_params") or []
     names = _PARAMETERS.get(op, ())
-    parameters = dict(zip(names, given, strict=False)) if len(given) <= len(names) else None
+    parameters = (
+        dict(zip(names, activation_parameters, strict=False))
+        if len(activation_parameters) <= len(names)
+        else None
+    )
     done = stated("activation", op)
     if parameters is None:
         return output._replace(function=output.function.unknown(done))

@@ -196,7 +196,7 @@ def _run(
     kinds = [one.dtype for one in arrays.values() if one.dtype.kind == "f"]
     kind = kinds[0] if kinds else np.dtype(np.float32)
     wide = [extent if axis in places.features else 1 for axis, extent in enumerate(shape)]
-    given = np.broadcast_to(_drawn(math.prod(wide)).reshape(wide), shape).astype(kind)
+    inputs = np.broadcast_to(_drawn(math.prod(wide)).reshape(wide), shape).astype(kind)
     element = helper.np_dtype_to_tensor_dtype(kind)
     graph = helper.make_graph(
         [proto_of(node) for node in between.nodes],
@@ -207,7 +207,7 @@ def _run(
     )
     model = helper.make_model(graph, opset_imports=state.graph.proto.opset_import)
     try:
-        (result,) = ReferenceEvaluator(model).run(None, {between.first: given})
+        (result,) = ReferenceEvaluator(model).run(None, {between.first: inputs})
     except Exception:
         # Whatever does not run, with one index of other dimensions or at all, is not recognised.
         return None

@@ -150,8 +150,8 @@ def _values(state: ImportState, axes: InputAxes, nodes: Sequence[OnnxNode]) -> A
         evaluator = ReferenceEvaluator(model)
         for first in range(0, len(numbers), state.batch):
             part = np.resize(numbers[first : first + state.batch], state.batch)
-            given = part.reshape(axes.shape).astype(kind)
-            (output,) = evaluator.run(None, {axes.name: given})
+            positions = part.reshape(axes.shape).astype(kind)
+            (output,) = evaluator.run(None, {axes.name: positions})
             parts.append(np.asarray(output, np.float64))
     except Exception:
         # Whatever does not run is not recognised, and read node by node.

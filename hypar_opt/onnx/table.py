@@ -191,9 +191,9 @@ def unread(
         for name, value in attributes.items():
             if name not in row.attributes | WITHOUT_EFFECT and value not in defaults(op, name):
                 yield name, value
-    for place, given in enumerate(inputs):
-        if given and (place in row.unread or (row.inputs is not None and place >= row.inputs)):
-            yield f"input {place + 1}", repr(given)
+    for place, operand in enumerate(inputs):
+        if operand and (place in row.unread or (row.inputs is not None and place >= row.inputs)):
+            yield f"input {place + 1}", repr(operand)
 
 
 @cache
@@ -208,8 +208,8 @@ def defaults(op: str, name: str) -> tuple[object, ...]:
         value = defs.get_schema(op).attributes[name].default_value
     except (defs.SchemaError, KeyError):
         return (0, -1, "")
-    given = helper.get_attribute_value(value) if value.type else None
-    return (given.decode() if isinstance(given, bytes) else given,)
+    attribute = helper.get_attribute_value(value) if value.type else None
+    return (attribute.decode() if isinstance(attribute, bytes) else attribute,)
 
 
 # Refused by name, each with its reason.

@@ -172,15 +172,15 @@ def summary(rows: Mapping[str, Sequence[PaperRow]]) -> dict[str, FigureSummary]:
 
 
 def _summary(rows: Sequence[PaperRow]) -> FigureSummary:
-    apart = [row for row in rows if row.verdict != "equal"]
-    numbers = {f"{row.label}, {row.reading}": row.ratio for row in apart if row.ratio}
+    different = [row for row in rows if row.verdict != "equal"]
+    numbers = {f"{row.label}, {row.reading}": row.ratio for row in different if row.ratio}
     furthest = max(numbers, key=lambda name: max(numbers[name], 1 / numbers[name]), default=None)
     return FigureSummary(
         rows=len(rows),
         counts=count_verdicts({"": rows}),
         furthest=furthest,
         deviation=None if furthest is None else numbers[furthest] - 1,
-        verdict=_worst(apart),
+        verdict=_worst(different),
     )
 
 

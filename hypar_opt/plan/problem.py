@@ -393,8 +393,8 @@ class ProblemFields(Document):
 
     @model_validator(mode="after")
     def _trains(self) -> Self:
-        other = "inference" if self.inference else None
-        self.training.check(self.batch, self.levels, self.element_bytes, other)
+        purpose = "inference" if self.inference else None
+        self.training.check(self.batch, self.levels, self.element_bytes, purpose)
         return self
 
     @model_validator(mode="after")

@@ -111,9 +111,9 @@ def rows_with_stored(
         users.
     """
     full: list[tuple[int, ...]] = []
-    for row, given in zip(rows, tensors, strict=True):
+    for row, stored in zip(rows, tensors, strict=True):
         choice = [0] * workload.shared + list(row)
-        for node, column in (shared_weights(workload, choice) | dict(given)).items():
+        for node, column in (shared_weights(workload, choice) | dict(stored)).items():
             choice[node] = column
         full.append(tuple(choice))
     return full

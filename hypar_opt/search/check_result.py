@@ -185,8 +185,8 @@ def _cheaper_level(plan: Plan, instance: Instance, row: Sequence[int]) -> str | 
     tables = level_tables(workload, instance.cost, rows, tensors)
     for level, (table, row_of_plan) in enumerate(tables):
         # As the plan stores shared tensors, which is allowed.
-        (other,) = rows_with_stored(workload, [row], [tensors[level]])
-        if price_table(table, other) < price_table(table, row_of_plan):
+        (nodes,) = rows_with_stored(workload, [row], [tensors[level]])
+        if price_table(table, nodes) < price_table(table, row_of_plan):
             # With the baseline at all levels below the choices above are completed, if at all.
             below = [row] * (plan.levels - level)
             if is_allowed(instance, [*rows[:level], *below]):

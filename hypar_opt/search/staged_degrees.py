@@ -498,10 +498,10 @@ class _WholeNetwork(Evaluator):
         saved, transient = maps.kept[places], maps.transient[places]
         if one.recompute != "none":
             length = len(self._uniform.times)
-            other = self._maps(mesh, lengths, length, one.recompute, batch)
+            maps_of_span = self._maps(mesh, lengths, length, one.recompute, batch)
             again = self._again_in(stages, one.blocks)
-            saved = np.where(again, other.kept[places], saved)
-            transient = np.where(again, other.transient[places], transient)
+            saved = np.where(again, maps_of_span.kept[places], saved)
+            transient = np.where(again, maps_of_span.transient[places], transient)
         transient = weights.transient[places] + transient * micro_batch // batch
         starts, shape = (0, *stages.ends[:-1]), (stages.chunks, stages.parts)
         of_chunks = np.add.reduceat(saved, starts).reshape(shape) * micro_batch // batch

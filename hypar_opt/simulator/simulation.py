@@ -186,8 +186,8 @@ def _measured(tasks: Sequence[Task], array: Array, options: RunOptions) -> Measu
     before = options.micro_batches - 1
     if not before:
         return measured
-    other = run(of_one_micro_batch(tasks), interconnect, efficiency=efficiency)
-    return measured.after(other, before)
+    earlier = run(of_one_micro_batch(tasks), interconnect, efficiency=efficiency)
+    return measured.after(earlier, before)
 
 
 def _bounds(

@@ -164,9 +164,9 @@ def changed(task: Changed, **fields: Any) -> Changed:
 
     No field of a task is checked, or follows from others; and a step has tens of thousands.
     """
-    other = object.__new__(type(task))
-    vars(other).update(vars(task), **fields)
-    return other
+    copied = object.__new__(type(task))
+    vars(copied).update(vars(task), **fields)
+    return copied
 
 
 def of_one_micro_batch(tasks: Sequence[Task]) -> list[Task]:

@@ -187,9 +187,9 @@ class LabelledGraph:
                 continue
             deadline.check()
             extended = self._extended(layer, frontier, cost, load, capacities)
-            for column, least, spent, loaded, after in extended:
-                if least <= most:
-                    entry = least, -layer - 1, spent, loaded, after, (*decided, column)
+            for column, total, spent, loaded, after in extended:
+                if total <= most:
+                    entry = total, -layer - 1, spent, loaded, after, (*decided, column)
                     heappush(waiting, entry)
 
     def first_of_cheapest(
@@ -228,8 +228,8 @@ class LabelledGraph:
             for (frontier, cost), of_frontier in labels.items():
                 for rank, load in of_frontier:
                     extended = self._extended(layer, frontier, cost, load, capacities)
-                    for column, least, spent, loaded, after in extended:
-                        if least == lowest:
+                    for column, total, spent, loaded, after in extended:
+                        if total == lowest:
                             label = rank | column << digits * number, loaded
                             further.setdefault((after, spent), []).append(label)
             decided[number] = True
@@ -296,11 +296,11 @@ def _fit(loads: Integers, room: Sequence[int] | Integers) -> NDArray[np.bool_]:
 
 def _undominated(labels: Iterable[tuple[int, Loads]]) -> list[tuple[int, Loads]]:
     """Return labels, by ascending ranks, without those of which a lower rank has no more load."""
-    kept: list[tuple[int, Loads]] = []
+    front: list[tuple[int, Loads]] = []
     for rank, load in sorted(labels):
-        if not any(all(map(le, other, load)) for _, other in kept):
-            kept.append((rank, load))
-    return kept
+        if not any(all(map(le, other, load)) for _, other in front):
+            front.append((rank, load))
+    return front
 
 
 def _joined(

@@ -120,11 +120,11 @@ def better_reading(plan: Plan, deadline: Deadline = NEVER) -> tuple[str, int | f
         if problem.run_reading != run:  # whose runs move other bytes
             continue
         try:
-            other = _solved(plan, problem, deadline)
+            alternative = _solved(plan, problem, deadline)
         except HyparError:  # not every reading has all choices, and time may be up
             continue
-        if other.cost.executed_bytes is not None:
-            executed[reading] = other.cost.executed_bytes
+        if alternative.cost.executed_bytes is not None:
+            executed[reading] = alternative.cost.executed_bytes
     if not executed:
         return None
     best = min(executed, key=executed.__getitem__)  # that of a run stands first, and wins ties
@@ -155,10 +155,10 @@ def _solved(plan: Plan, problem: Problem, deadline: Deadline, search: str | None
     """Solve a problem on a plan's network; raise NoAnswerError if the deadline passes first."""
     deadline.check()
     options = SolverOptions(time_limit=deadline.left())
-    other = solve_problem(plan.network.description, problem, search=search, options=options)
-    if other.solver.stopped_by == TIME_LIMIT:
+    alternative = solve_problem(plan.network.description, problem, search=search, options=options)
+    if alternative.solver.stopped_by == TIME_LIMIT:
         deadline.expire()
-    return other
+    return alternative
 
 
 def warnings(plan: Plan, deadline: Deadline = NEVER) -> list[str]:

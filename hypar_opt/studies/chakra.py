@@ -146,12 +146,12 @@ def _turns(plan: Plan) -> Iterator[tuple[list[Turn], Interconnect]]:
                 turns.append(TracedPass(passes[one.phase, one.chunk], one.micro_batch))
                 continue
             backward = one.phase is Phase.BACKWARD
-            other = part + (1 if backward != one.is_sent else -1)
+            peer = part + (1 if backward != one.is_sent else -1)
             what = "error" if backward else "output"
             turns.append(
                 TracedEnd(
                     f"{layers[borders[one.border].writer].name} {what} H1",
-                    other % stages.parts * per_stage,
+                    peer % stages.parts * per_stage,
                     2 * (one.border + one.micro_batch * len(borders)) + backward,
                     crossing[one.border],
                     ended[one.of_pass] if one.is_sent else None,

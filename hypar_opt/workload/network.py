@@ -237,9 +237,9 @@ class Network(Displayed, Document):
     @cached_property
     def _maps(self) -> tuple[LayerMaps, ...]:
         """Propagate shapes, which checks that layers fit their inputs."""
-        given = {~number: self.input_of(~number) for number in range(len(self.input_names))}
-        written: dict[int, Map] = {source: one.feature_map() for source, one in given.items()}
-        is_vector = {source: isinstance(one, VectorInput) for source, one in given.items()}
+        sources = {~number: self.input_of(~number) for number in range(len(self.input_names))}
+        written: dict[int, Map] = {source: one.feature_map() for source, one in sources.items()}
+        is_vector = {source: isinstance(one, VectorInput) for source, one in sources.items()}
         all_maps = []
         for position, (layer, reads) in enumerate(zip(self.layers, self.sources, strict=True)):
             read_maps = [written[read] for read in reads]
@@ -257,10 +257,10 @@ class Network(Displayed, Document):
 
     def _check_further_inputs(self) -> None:
         """Refuse further inputs that have the first one's name, or are ids."""
-        for name, given in (self.inputs or {}).items():
+        for name, source in (self.inputs or {}).items():
             if name == INPUT:
                 raise rule("inputs, 'input': is the first input's name; rename it")
-            if isinstance(given, TokenInput) and given.vocabulary is not None:
+            if isinstance(source, TokenInput) and source.vocabulary is not None:
                 raise rule(
                     f"inputs, {shown(name)}, vocabulary: an 'embedding' states further ids itself,"
                     " as 'ids'; should be 'features'"

@@ -44,8 +44,8 @@ def trade_offs(
     if limited:
         return _without("fronts take no time limit; pareto NETWORK computes them")
     if plan.array is None or plan.array.digest != array.digest():
-        other = "the plan was not solved for this array; pareto NETWORK --array computes them"
-        return _without(other)
+        advice = "the plan was not solved for this array; pareto NETWORK --array computes them"
+        return _without(advice)
     network = plan.network.description
     limited = plan.problem.model_copy(update={"cost": "time"}).device_memory is not None
     if limited or not network.is_chain:

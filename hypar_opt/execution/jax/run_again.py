@@ -98,21 +98,21 @@ class _Layers:
         uses = _names_of(self.lines)
         variables = {*lines.names, *(f"{name}_stored" for name in lines.names)}
         read_elsewhere = {name for names in other_reads for name in names}
-        given = [n for n in uses.read if n in variables and n not in uses.assigned]
+        inputs = [n for n in uses.read if n in variables and n not in uses.assigned]
         results = [n for n in uses.assigned if n in variables and n in read_elsewhere]
         function = f"from_{lines.names[self.layers[0]]}"
         while function in variables:
             function += "_"
         run = lines.run_of(self.layers[0])
         by_op = run is not None and run[0] == "op"
-        yield f"def {function}({', '.join((*['kept'] * by_op, 'w', 'inputs', *given))}):"
+        yield f"def {function}({', '.join((*['kept'] * by_op, 'w', 'inputs', *inputs))}):"
         returned = ", ".join(results) + "," * (len(results) == 1)
         for line in [*self.lines[1:], f"return {returned}"]:
             yield f"    {line}".rstrip() if "\n" not in line else _indented(line)
         yield ""
         names = "".join(f"\n    {quoted(name)}," for name in uses.weights)
         yield f"own = [{names}\n]" if names else "own = []"
-        arguments = ", ".join((function, lines.number(), "part_of(w, own)", "inputs", *given))
+        arguments = ", ".join((function, lines.number(), "part_of(w, own)", "inputs", *inputs))
         yield f"{returned} = {'again_by_op' if by_op else 'again'}({arguments})"
 
 

@@ -158,8 +158,8 @@ def style(module: Module) -> str:
     name = "Sharded"
     if module.on_shards:
         name, keys = "OnShards", {**keys, "computes": module.computes}
-    given = ", ".join(f"{key}={as_tuple(value)}" for key, value in keys.items())
-    return f"{name}({given})"
+    arguments = ", ".join(f"{key}={as_tuple(value)}" for key, value in keys.items())
+    return f"{name}({arguments})"
 
 
 def as_tuple(values: Sequence[str]) -> str:

@@ -58,17 +58,17 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
     """Return random numbers for a network and a batch, scaled so that values stay near one."""
     rng = np.random.default_rng(seed)
     batch = workload.batch
-    given = network.input.feature_map()
+    input_map = network.input.feature_map()
     vocabulary = getattr(network.input, "vocabulary", None)
     if vocabulary is None:
-        network_input: Array = rng.standard_normal((batch, *given))
+        network_input: Array = rng.standard_normal((batch, *input_map))
     else:
         rows = [
             getattr(layer, "vocabulary", vocabulary)
             for layer, _, reads in _layers(network)
             if layer.reads_ids and reads
         ]
-        network_input = rng.integers(min(rows, default=1), size=(batch, given.positions))
+        network_input = rng.integers(min(rows, default=1), size=(batch, input_map.positions))
     read = {source for sources in network.sources for source in sources}
     weights, targets, errors, inputs = {}, {}, {}, {-1: network_input}
     for position, (layer, maps, _) in enumerate(_layers(network)):

@@ -133,8 +133,8 @@ class GraphTopology(Topology):
     @classmethod
     def located(cls, table: dict[str, Any], folder: Path) -> dict[str, Any]:
         if ("file" in table) == ("graph" in table):
-            given = "both" if "file" in table else "neither"
-            raise InputError(f"should have one of file and graph, got {given}", where="topology")
+            count = "both" if "file" in table else "neither"
+            raise InputError(f"should have one of file and graph, got {count}", where="topology")
         if "file" not in table:
             return table
         file = table["file"]

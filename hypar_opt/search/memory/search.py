@@ -440,10 +440,10 @@ class _ModeSearch:
             # What its transient bytes exceed their bound by is known with the plan.
             for _ in range(_MARGINS if number == 0 else 0):
                 margin += max(0, counted.bytes - counted.capacity)
-                other = None if counted.fits else next(plans(margin), None)
-                if other is None:
+                following = None if counted.fits else next(plans(margin), None)
+                if following is None:
                     break
-                counted = self._incumbent.keep(other[1])
+                counted = self._incumbent.keep(following[1])
         return min(goal, self._incumbent.limit)
 
     def _in_layouts_of_solver(self, count: int) -> Iterator[Fraction]:

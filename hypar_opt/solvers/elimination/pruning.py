@@ -49,8 +49,8 @@ def pruned_states(table: ClassTable, most: int, deadline: Deadline) -> tuple[Col
         raise RefusedError(f"no answer within the {result.stopped_by or MEMORY}")
     lowest = cutoff = result.objective
     states, step = at_most(cutoff), lowest // FIRST_STEP + 1
-    every = int(table.allowed[table.node_kinds].sum())
-    while sum(map(len, states)) < every:
+    allowed_states = int(table.allowed[table.node_kinds].sum())
+    while sum(map(len, states)) < allowed_states:
         try:
             more = at_most(lowest + step)
         except RefusedError:

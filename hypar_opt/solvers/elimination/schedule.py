@@ -246,8 +246,8 @@ def _incident(
     first[ends[::-1]] = half[::-1]
     incident = np.stack([first[v], last[v]])
     incident[1, incident[0] == incident[1]] = len(ends)
-    other = np.concatenate([high, low, [variables]])
-    return other[incident], np.concatenate([slots, slots, [variables]])[incident]
+    far_ends = np.concatenate([high, low, [variables]])
+    return far_ends[incident], np.concatenate([slots, slots, [variables]])[incident]
 
 
 def _merged(

@@ -85,8 +85,9 @@ def _break_ties(session: Session, table: CostTable, result: SolveResult) -> Solv
     ]
     if not earlier_choices:
         return result
-    other = minimise(session, table, one_of=earlier_choices)
-    if other.status is Status.INFEASIBLE or (other.bound or 0) > (result.objective or 0):
+    alternative = minimise(session, table, one_of=earlier_choices)
+    is_dearer = (alternative.bound or 0) > (result.objective or 0)
+    if alternative.status is Status.INFEASIBLE or is_dearer:
         return result
 
     def tied(limited: CostTable, one_of: Choices) -> SolveResult:

@@ -42,16 +42,16 @@ def extra_of_pin(
         solver = default_solver(pinned, plan.solver.search)
     search = SearchRequest(pinned, SOLVERS[solver](), options, deadline=deadline)
     try:
-        other = SEARCHES[plan.solver.search](search)
+        result = SEARCHES[plan.solver.search](search)
         # A plan within the gap is an answer; one stopped by a limit says nothing about the pin.
-        if other.stopped_by not in {None, "gap"}:
-            raise _too_late(pin, other.stopped_by)
+        if result.stopped_by not in {None, "gap"}:
+            raise _too_late(pin, result.stopped_by)
     except (RefusedError, NoAnswerError):
         raise
     except HyparError:  # no plan satisfies the pin and the problem's constraints
         return None
     # As fractions: costs of one- and two-byte elements are in quarters and halves.
-    return json_number(search.total(other.assignments) - Fraction(plan.cost.total))
+    return json_number(search.total(result.assignments) - Fraction(plan.cost.total))
 
 
 def _too_late(pin: Pin, stopped_by: str) -> NoAnswerError:
@@ -81,15 +81,15 @@ def extra_within_memory(plan: Plan, pin: Pin, deadline: Deadline) -> int | float
         "solver": solver.model_copy(update={"options": options}),
     }
     try:
-        other = search_again(plan.model_copy(update=update), parameters=True)
+        result = search_again(plan.model_copy(update=update), parameters=True)
     except InfeasibleError:
         return None
     except NoAnswerError as error:
         if error.least is None or error.stopped_by == TIME_LIMIT:
             raise
         return None
-    if other.solver.stopped_by not in {None, "gap"}:
-        raise _too_late(pin, other.solver.stopped_by)
-    if solver.status == "optimal" != other.solver.status and other.solver.stopped_by is None:
+    if result.solver.stopped_by not in {None, "gap"}:
+        raise _too_late(pin, result.solver.stopped_by)
+    if solver.status == "optimal" != result.solver.status and result.solver.stopped_by is None:
         raise RefusedError(f"{REGRETS}: what {pin} costs within the memory is not proved")
-    return json_number(Fraction(other.cost.total) - Fraction(plan.cost.total))
+    return json_number(Fraction(result.cost.total) - Fraction(plan.cost.total))

@@ -198,16 +198,16 @@ def _stated(
         raise HyparError(f"batches should be from the smallest to the largest, got {lo:,}:{hi:,}")
     if "batch" in problem:
         raise HyparError(f"{argument('batch')}: all batches are solved, from lo to hi")
-    given: ProblemArguments = {**problem, "batch": lo}
-    if given.get("array") is not None:
+    arguments: ProblemArguments = {**problem, "batch": lo}
+    if arguments.get("array") is not None:
         raise HyparError(
             f"{argument('array')}: time on an array is not linear in the batch; state the"
             f" levels with {argument('hierarchy')}"
         )
-    cost = given.get("cost")
+    cost = arguments.get("cost")
     if cost not in (None, "bytes"):
         raise HyparError(f"{argument('cost', cost)} is not linear in the batch; only bytes are")
-    described, stated = stated_problem(network, given)
+    described, stated = stated_problem(network, arguments)
     _ = Instance(described, stated).cost  # refuses an unknown reading
     constraints = stated.constraints
     for name in type(constraints).model_fields:

@@ -73,8 +73,8 @@ def front_of(
     for cost in costs:
         amounts[cost] = values
         if cost != problem.cost:
-            other = Instance(network, problem.model_copy(update={"cost": cost}))
-            amounts[cost] = values_of(other, allowed_states(other), states, axes).values
+            of_cost = Instance(network, problem.model_copy(update={"cost": cost}))
+            amounts[cost] = values_of(of_cost, allowed_states(of_cost), states, axes).values
     amounts["memory"] = _memory(instance, states, axes)
     # Seconds and joules are rounded; bytes are not.
     ranks = [

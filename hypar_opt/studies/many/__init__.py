@@ -275,8 +275,8 @@ def _axes(
         halves = hierarchies is None or all(hierarchy.of_halves for hierarchy in hierarchies)
         reading = problem_of(network).reading if halves else "executed"
     axes = {
-        name: _values(name, given)
-        for name, given in zip(AXES, (batch, element_bytes, reading, levels), strict=True)
+        name: _values(name, stated)
+        for name, stated in zip(AXES, (batch, element_bytes, reading, levels), strict=True)
     }
     for name, values in axes.items():
         # Of a million batches the smallest and the largest are checked, and any that is no

@@ -167,8 +167,8 @@ def _check(row: Row, where: str) -> None:
     def refuse(name: str, wanted: str) -> None:
         raise rule(f"{where}, {name}: should be {wanted}, got {shown(row[name])}")
 
-    given = {name: value for name, value in row.items() if not isinstance(value, str)}
-    for name, value in given.items():
+    figures = {name: value for name, value in row.items() if not isinstance(value, str)}
+    for name, value in figures.items():
         whole = type(value) is int and 1 <= value <= LARGEST_SIZE
         if name in NUMBERS and not whole:
             refuse(name, f"a whole number of at most {LARGEST_SIZE:,}, or empty")
