@@ -162,16 +162,12 @@ class ByStates:
     def compact(
         self, solver: Solver, deadline: Deadline = NEVER
     ) -> FactoredTable | ClassTable | None:
-        instance, constraints = self.instance, self.instance.constraints
-        levels, workload = instance.problem.levels, instance.workload
-        # On a chain a memory limit takes the plain table.
+        instance, workload = self.instance, self.instance.workload
         if ClassTable not in solver.accepted_tables:
             return None
-        if workload.is_chain and constraints.couple_layers:
-            return None
-        if workload.is_chain:
+        if workload.is_chain and not instance.constraints.couple_layers:
             # Few states are eliminated at once, whatever bounds say.
-            many = len(workload.choices) ** levels >= _MANY
+            many = len(workload.choices) ** instance.problem.levels >= _MANY
             table = instance.states(deadline).by_level(deadline, bounding=many)
             if table is not None:
                 return table

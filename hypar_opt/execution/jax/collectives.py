@@ -72,10 +72,10 @@ def collectives(text: str, levels: Sequence[int]) -> Iterator[Moved]:
         if header := _COMPUTATION.match(line):
             computation = header[2]
         # A long tuple has its positions as comments.
-        match = _INSTRUCTION.match(_COMMENT.sub("", line))
-        if match is None or not _MOVES.match(match[2]) or match[2].endswith(_ENDS):
+        found = _INSTRUCTION.match(_COMMENT.sub("", line))
+        if found is None or not _MOVES.match(found[2]) or found[2].endswith(_ENDS):
             continue
-        shape, operation, rest = match.groups()
+        shape, operation, rest = found.groups()
         # Names that users choose stand in what follows.
         rest = rest.partition(", metadata=")[0]
         try:
@@ -155,11 +155,11 @@ def _bytes(shape: str, *, halved: bool) -> int:
     """
     sizes = []
     for element, dims in _SHAPE.findall(shape):
-        bits = _BITS.fullmatch(element)
-        if dims and not (bits and re.fullmatch(r"[\d,]+", dims)):
+        known = _BITS.fullmatch(element)
+        if dims and not (known and re.fullmatch(r"[\d,]+", dims)):
             raise ValueError(f"the size of {element}[{dims}] is not known")
         if dims:
-            sizes.append(int((bits and bits[1]) or 8) * math.prod(_integers(dims)) // 8)
+            sizes.append(int((known and known[1]) or 8) * math.prod(_integers(dims)) // 8)
     return sum(sizes[len(sizes) // 2 :] if halved else sizes)
 
 
@@ -206,22 +206,22 @@ def _mesh_groups(mesh: str, device_ids: str | None, grouped: str) -> list[list[i
 
 def _range(text: str) -> list[int]:
     """Return the numbers of ``[2,4]T(1,0)``: 0 to 7 as two by four, transposed."""
-    match = _RANGE.fullmatch(text)
-    if match is None:
+    found = _RANGE.fullmatch(text)
+    if found is None:
         raise ValueError(f"{text!r} is not a range of devices")
-    dims = _integers(match[1])
+    dims = _integers(found[1])
     flat = [0]
-    for axis in _integers(match[2]) if match[2] else range(len(dims)):
+    for axis in _integers(found[2]) if found[2] else range(len(dims)):
         stride = math.prod(dims[axis + 1 :])
         flat = [start + n * stride for start in flat for n in range(dims[axis])]
     return flat
 
 
 def _listed(pattern: re.Pattern[str], rest: str, name: str) -> list[list[int]]:
-    match = pattern.search(rest)
-    if match is None:
+    found = pattern.search(rest)
+    if found is None:
         raise ValueError(f"its {name} cannot be read")
-    return [_integers(numbers) for numbers in re.findall(r"\{([\d,]+)\}", match[1])]
+    return [_integers(numbers) for numbers in re.findall(r"\{([\d,]+)\}", found[1])]
 
 
 def _integers(text: str) -> list[int]:
