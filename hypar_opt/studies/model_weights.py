@@ -96,13 +96,13 @@ def with_weights(
     data = step_data(network, program, seed)
     try:
         data = _given(path, data, network, weights_of(imported, model))
-        inputs = {source: data.inputs[place] for source, place in imported.places.items()}
+        feeds = {source: data.inputs[place] for source, place in imported.places.items()}
         for source, axes in imported.state.inputs.items():
-            if axes.is_whole and source in inputs:
-                inputs[source] = np.rint(np.abs(8 * inputs[source]))
-        inputs = {imported.places[source]: array for source, array in inputs.items()}
+            if axes.is_whole and source in feeds:
+                feeds[source] = np.rint(np.abs(8 * feeds[source]))
+        inputs = {imported.places[source]: array for source, array in feeds.items()}
         data = replace(data, inputs={**data.inputs, **inputs})
-        theirs = outputs_of(imported.state, model, inputs)
+        theirs = outputs_of(imported.state, model, feeds)
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=str(path)) from None
     difference = _difference(path, imported, outputs_alone(network, program, data), theirs)
