@@ -44,6 +44,8 @@ class NodeModes:
     kinds : (nodes,)
     times, loads, transients : (modes, kinds, states)
         Charges; and bytes of all accelerators together, all the time and at least for a moment.
+    priced_loads : (modes, kinds, states)
+        The bytes that have a price: `loads`, and in `with_peak` a part of the fullest moment.
     cache
         The charges of `priced`, by price.
     """
@@ -53,6 +55,7 @@ class NodeModes:
     times: Integers
     loads: Integers
     transients: Integers
+    priced_loads: Integers
     cache: dict[Fraction, Integers] = field(init=False, default_factory=dict)
 
     @classmethod
@@ -78,11 +81,25 @@ class NodeModes:
             [by_state(amount, first, states) for amount in amounts]
             for amounts in ([load.of for load in loads], transients)
         )
-        return cls(
-            replace(tables[0], allowed=tables[0].allowed[tables[0].node_kinds[first]]),
-            kinds,
-            *(_exact(amounts) for amounts in (times, load_bytes, transient_bytes)),
-        )
+        table = replace(tables[0], allowed=tables[0].allowed[tables[0].node_kinds[first]])
+        exact = [_exact(amounts) for amounts in (times, load_bytes, transient_bytes)]
+        return cls(table, kinds, *exact, priced_loads=exact[1])
+
+    def with_peak(self, kind: int, least: int, count: int) -> NodeModes:
+        """Return the modes whose price is of the mean transient bytes of some nodes, too.
+
+        Parameters
+        ----------
+        kind
+            Theirs.
+        least
+            What the fullest moment has at least, which the price is not of.
+        count
+            Of the nodes.
+        """
+        loads = self.loads.copy()
+        loads[:, kind] += np.maximum(self.transients[:, kind] - least, 0) // count
+        return replace(self, priced_loads=loads)
 
     @cached_property
     def pareto_mask(self) -> NDArray[np.bool_]:
@@ -111,7 +128,7 @@ class NodeModes:
         return self.cache[price]
 
     def _at_price(self, price: Fraction) -> Integers:
-        charged = at_price(self.loads, price)
+        charged = at_price(self.priced_loads, price)
         largest = int(self.times.max(initial=0)) + int(charged.max(initial=0))
         dtype = exact_dtype(largest * (1 + len(self.kinds)))
         total: Integers = self.times.astype(dtype) + charged.astype(dtype)

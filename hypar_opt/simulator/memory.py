@@ -6,8 +6,11 @@ Source: docs/memory.md.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.accelerator import AcceleratorGroup
@@ -15,6 +18,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.device_memory import DeviceMemory, LayerMemory, Moment
 from hypar_opt.step.holds import KEPT, MOMENTS, WeightBytes, step_holds
 from hypar_opt.step.shares import Share
+from hypar_opt.step.states import level_choices, shape_of
 from hypar_opt.workload.operators.axes import BATCH, EXPERTS
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import with_repeats
@@ -22,14 +26,18 @@ from hypar_opt.workload.recomputation import with_repeats
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.hardware.array import Array
     from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.simulator.options import RunOptions
     from hypar_opt.step.holds import HoldArrays
+    from hypar_opt.step.states import Indices, States
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
@@ -113,6 +121,45 @@ def reserved_by(
             for first, end in pairwise((*begins, hierarchy.levels)):
                 groups.add(tuple(n for n in range(first, end) if of_levels[n] == BATCH))
     return accelerator.reserved(len(groups - {()}), experts=EXPERTS.axis in axes)
+
+
+def reserved_by_nodes(
+    accelerator: Accelerator, workload: Workload, nodes: Indices, states: States
+) -> Integers:
+    """Return the bytes that no tensor of a plan may take, by what one of its nodes chooses.
+
+    At least: its communicators are a part of the plan's. Parameters as for `DeviceLoad.of`.
+    """
+    repeats, users = workload.repeats, {n for of in workload.weight_users.values() for n in of}
+    of_nodes = [
+        [choice.axis if choice else BATCH for choice in choices]
+        for choices in workload.choices_of_nodes
+    ]
+    axes, shape = np.array(of_nodes).T, shape_of(nodes, states)
+    axes_of_levels = [axes[choice, nodes] for choice in level_choices(states)]
+
+    def splits(axis: str, levels: slice) -> NDArray[np.bool_]:
+        """Return whether any of some levels splits an axis."""
+        return reduce(
+            np.logical_or,
+            [axes_of_level == axis for axes_of_level in axes_of_levels[levels]],
+            np.zeros(shape, bool),
+        )
+
+    counts = np.zeros(shape, np.intp)
+    for axis in {*axes.flat} - {"", BATCH}:
+        counts += splits(axis, slice(None))
+    has_weights = np.array([count > 0 for count in workload.weights])[nodes]
+    # How shared weights are sharded is not their readers' choice.
+    sharded = np.isin(nodes, [node for node in repeats.sharded if node not in users])
+    for first, end in pairwise((*repeats.shard_start_levels, None)):
+        counts += splits(BATCH, slice(first, end)) & has_weights & sharded
+    counts += splits(BATCH, slice(None)) & has_weights & ~sharded
+    of_experts = accelerator.reserved(experts=True) - accelerator.reserved()
+    most = int(counts.max(initial=0))
+    reserved = np.array([accelerator.reserved(count) for count in range(most + 1)], object)
+    total: Integers = reserved[counts] + of_experts * splits(EXPERTS.axis, slice(None))
+    return total
 
 
 def parts_between_groups(

@@ -24,6 +24,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hypar_opt.costs.alignments import bracketing_costs
 from hypar_opt.costs.device_load import DeviceLoad, PartLoad, PricedLoad
 from hypar_opt.costs.kinds import index_by_key, kinds_of_nodes
@@ -32,7 +34,12 @@ from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
 from hypar_opt.search.two_level_neighbourhood import least_compute
-from hypar_opt.simulator.memory import counted_memory, parts_between_groups, reserved_by
+from hypar_opt.simulator.memory import (
+    counted_memory,
+    parts_between_groups,
+    reserved_by,
+    reserved_by_nodes,
+)
 from hypar_opt.solvers.base import MEMORY, Status
 from hypar_opt.solvers.elimination.classes import bound_by_classes, solve_classes
 from hypar_opt.step.holds import KEPT, WeightBytes, step_holds
@@ -48,9 +55,11 @@ if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows, Tensors
     from hypar_opt.costs.time import TimeCost
     from hypar_opt.hardware.accelerator import Accelerator
+    from hypar_opt.integers import Integers
     from hypar_opt.plan.training import Training
     from hypar_opt.search.result import Search, SearchRequest, SearchResult
     from hypar_opt.step.holds import HoldArrays
+    from hypar_opt.step.states import Indices, States
 
 
 @dataclass(frozen=True)
@@ -199,6 +208,17 @@ class TrainingMode:
     def capacity(self) -> int:
         """The bytes of a device that tensors may take."""
         return capacity_of(self.instance, self._accelerators[self.part or 0])
+
+    def further_reserve(self, nodes: Indices, states: States) -> Integers:
+        """Return what a plan may hold less than `capacity`, in bytes of all accelerators together.
+
+        At least, by what one of its nodes chooses: for its communicators.
+        """
+        accelerator = self._accelerators[self.part or 0]
+        reserved = reserved_by_nodes(accelerator, self.instance.workload, nodes, states)
+        left = int(accelerator.dram_capacity) - self.capacity  # more if a memory is stated
+        further: Integers = np.maximum(reserved - left, 0)
+        return further * self.instance.problem.accelerators
 
     def counted(self, result: SearchResult) -> CountedPlan:
         """Return a plan with what it takes, and holds where least is left."""

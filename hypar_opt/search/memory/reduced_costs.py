@@ -119,6 +119,9 @@ def _integers(values: Iterable[int]) -> Integers:
 _THRESHOLDS = 16
 """The most thresholds of transient bytes."""
 
+_ROWS = 2**20
+"""The most rows of a bucket that are tried; plans of more are too many to compare."""
+
 _MOST = 2**62
 """Charges above those of all plans."""
 
@@ -147,11 +150,12 @@ class KBest:
         modes = self.modes
         table = modes.table(self.price, all_modes=True)
         limit, order = self.charge_limit(goal), modes.order
-        priced = [of_block.priced(modes.charges(self.price)) for of_block in modes.node_modes]
+        charges, of_blocks = modes.charges(self.price), modes.priced_modes(self.price)
+        priced = [of_block.priced(charges) for of_block in of_blocks]
         cache: dict[Hashable, list[RemainingColumn]] = {}
         of_nodes = []
         for node, (columns, bounds) in enumerate(
-            columns_at_most(table, limit, modes.search.deadline)
+            columns_at_most(table, limit, modes.search.deadline, _ROWS)
         ):
             kinds = [int(of_block.kinds[node]) for of_block in modes.node_modes]
             key = *kinds, columns.tobytes(), *bounds.tolist()

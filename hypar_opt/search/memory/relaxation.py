@@ -27,6 +27,7 @@ import numpy as np
 
 from hypar_opt.costs.alignments import states_in_classes
 from hypar_opt.costs.device_load import DeviceLoad, PartLoad
+from hypar_opt.costs.kinds import index_by_key
 from hypar_opt.costs.node_modes import Amount, NodeModes, by_state, with_block_choice
 from hypar_opt.costs.state_classes import ChargeCache, ClassTable
 from hypar_opt.costs.state_table import StateTable
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from hypar_opt.step.states import Indices, States
 
 _COUNTED = 2**17
-"""The most states of all nodes whose least tensors are asked for."""
+"""The most states of all kinds of tensors of which the least are sought."""
 
 
 Pick = tuple[int, int, int]
@@ -121,6 +122,7 @@ class LayerModes:
         self.micro_batches, self._layouts, self._ample = micro_batches, layouts, ample
         self._modes: dict[Training, TrainingMode] = {}
         self._tables: dict[tuple[Training, int], ClassTable] = {}
+        self._bounds: dict[Fraction, tuple[int, Sequence[int]]] = {}
         self._charges = ChargeCache(of_nodes={})  # shared by all modes
         of_blocks = () if ample else self.free.of_blocks
         of_layers = RECOMPUTED[:1] if ample else self.free.of_layers
@@ -184,6 +186,35 @@ class LayerModes:
             cache[key] = [self._node_modes_of(*modes) for modes in pairs]
         return cache[key]
 
+    @cached_property
+    def with_peak(self) -> list[NodeModes]:
+        """`node_modes` whose price is of the fullest moment, too.
+
+        A maximum over nodes is no less than the mean of some: of those like the node that has most,
+        in one of the modes of its block, where the fastest plan stays as it is.
+        """
+        _, states = self.ample.bound(Fraction())
+        nodes = np.arange(len(states))
+        bytes_ = [
+            modes.transients[:, modes.kinds[nodes], states].min(axis=0) for modes in self.node_modes
+        ]
+        fullest = int(np.max(bytes_, axis=0).argmax())
+        numbers = [int(modes.kinds[fullest]) for modes in self.node_modes]
+        pairs = [*zip(self.node_modes, numbers, strict=True)]
+        count = int(np.any([modes.kinds == kind for modes, kind in pairs], axis=0).sum())
+        return [modes.with_peak(kind, self.transient_bound, count) for modes, kind in pairs]
+
+    def priced_modes(self, price: Fraction) -> Sequence[NodeModes]:
+        """Return what nodes are charged and hold where bytes have a price."""
+        return self.with_peak if price and not self._ample else self.node_modes
+
+    def bound(self, price: Fraction) -> tuple[int, Sequence[int]]:
+        """Return the least charges of classes of states at a price, and states that attain them."""
+        if price not in self._bounds:
+            deadline = self.search.deadline
+            self._bounds[price] = bound_by_classes(self.table(price), deadline)
+        return self._bounds[price]
+
     def _node_modes_of(
         self, modes: Sequence[TrainingMode], held: Sequence[TrainingMode]
     ) -> NodeModes:
@@ -201,17 +232,22 @@ class LayerModes:
         return self._tables[key]
 
     def _transient(self, mode: TrainingMode) -> Amount:
-        """Return a lower bound on the transient bytes of nodes, of all accelerators together."""
+        """Return a lower bound on the transient bytes of nodes, of all accelerators together.
+
+        With what is reserved for the communicators of each.
+        """
         load, holds = mode.load, mode.holds.of("gathered", "logits")
         if isinstance(load, PartLoad):
             # Others' tensors may be elsewhere; but not the error of what a node itself writes.
-            errors = (hold for hold in mode.holds.of("errors") if hold.node == hold.layers[0])
-            return replace(load, holds=[*holds, *errors]).of
-        lower_bound, transient = self._tensors_at_once(mode), replace(load, holds=holds)
+            holds += [hold for hold in mode.holds.of("errors") if hold.node == hold.layers[0]]
+            lower_bound: Integers = np.zeros(len(mode.instance.workload.nodes), object)
+        else:
+            lower_bound = self._tensors_at_once(mode)
+        transient = replace(load, holds=holds)
 
         def amount(nodes: Indices, states: States) -> Integers:
             bytes_: Integers = lower_bound[nodes] + transient.of(nodes, states)
-            return bytes_
+            return bytes_ + mode.further_reserve(nodes, states)
 
         return amount
 
@@ -223,13 +259,17 @@ class LayerModes:
         workload, hierarchy = mode.instance.workload, mode.load.hierarchy
         bound: Integers = np.zeros(len(workload.nodes), object)
         holds = mode.holds.of("recomputed", "errors")
-        if not holds or len(workload.nodes) * len(self.states) > _COUNTED:
+        states_of_nodes = [*map(bytes, self._allowed)]
+        kinds, first = index_by_key(
+            (states_of_nodes[hold.node], hold._replace(node=0, layers=())) for hold in holds
+        )
+        if not holds or len(first) * len(self.states) > _COUNTED:
             return bound
-        arrays = HoldArrays(holds, len(workload.choices), hierarchy)
-        elements = by_state(arrays.in_states, np.arange(len(holds)), self.states)
+        arrays = HoldArrays([holds[n] for n in first], len(workload.choices), hierarchy)
+        elements = by_state(arrays.in_states, np.arange(len(first)), self.states)
         allowed = self._allowed[arrays.nodes]
         fewest = np.where(allowed, elements, elements.max()).min(axis=1) * arrays.bytes
-        for hold, bytes_ in zip(holds, fewest.tolist(), strict=True):
+        for hold, bytes_ in zip(holds, fewest[kinds].tolist(), strict=True):
             bound[[*hold.layers]] += bytes_
         return bound
 
@@ -307,7 +347,7 @@ class LayerModes:
         charges = self.charges(price)
         weights = self.first.instance.workload.is_weight_boundary
         recomputes_blocks = self.free.blocks and (price or all_modes)
-        node_modes = self.node_modes if recomputes_blocks else self.node_modes[:1]
+        node_modes = self.priced_modes(price)[: None if recomputes_blocks else 1]
         tables = [modes.at(charges, weights) for modes in node_modes]
         first = tables[0]
         if len(tables) == 1:
@@ -324,7 +364,7 @@ class LayerModes:
     def picks(self, assignment: Sequence[int], price: Fraction) -> list[Pick]:
         """Return the columns of an assignment of `table`, each node in its cheapest mode."""
         charges = self.charges(price)
-        priced = [modes.priced(charges) for modes in self.node_modes]
+        priced = [modes.priced(charges) for modes in self.priced_modes(price)]
         picks = []
         for node, column in enumerate(assignment):
             of_block, state = divmod(int(column), len(self.states))
@@ -430,12 +470,12 @@ class DualBound:
 
 def dual_bound(modes: LayerModes, price: Fraction) -> DualBound:
     """Return the bound of classes of states at a price."""
-    bound, states = bound_by_classes(modes.table(price), modes.search.deadline)
+    bound, states = modes.bound(price)
     amount = (bound - modes.charges(price) * modes.capacity) / modes.per_unit
     load = 0
     for node, (of_block, mode, state) in enumerate(modes.picks(states, price)):
-        node_modes = modes.node_modes[of_block]
-        load += int(node_modes.loads[mode, node_modes.kinds[node], state])
+        node_modes = modes.priced_modes(price)[of_block]
+        load += int(node_modes.priced_loads[mode, node_modes.kinds[node], state])
     accelerators = modes.search.instance.problem.accelerators
     return DualBound(price, amount, Fraction(load - modes.capacity, accelerators))
 

@@ -175,6 +175,7 @@ def _left(
     threshold: int,
     classes: Restricted,
     deadline: Deadline,
+    most_rows: int | None = None,
 ) -> Restricted | int:
     """Eliminate the states that may be in an assignment of at most a threshold.
 
@@ -184,6 +185,8 @@ def _left(
     ----------
     classes
         The coarsest classes.
+    most_rows
+        As in `rows_at_most`.
 
     Returns
     -------
@@ -197,7 +200,7 @@ def _left(
     partition, *rest = table.partitions
     finer = [other for other in rest if not other.exact]
     while True:
-        columns = [column for column, _ in classes.costed(threshold, deadline)]
+        columns = [column for column, _ in classes.costed(threshold, deadline, most_rows)]
         states = _states_of(table, partition, columns)
         try:
             largest = _EASY if finer else None
@@ -275,24 +278,25 @@ def _states_of(table: ClassTable, partition: Partition, classes: Columns) -> Col
 
 
 def columns_at_most(
-    table: ClassTable, threshold: int, deadline: Deadline
+    table: ClassTable, threshold: int, deadline: Deadline, most_rows: int | None = None
 ) -> list[tuple[NDArray[np.intp], Integers]]:
     """Return each node's states that may be in an assignment of at most a threshold.
 
-    Beside each is a lower bound on the cost of an assignment that has it.
+    Beside each is a lower bound on the cost of an assignment that has it. `most_rows` as
+    `rows_at_most`.
 
     Raises
     ------
     RefusedError
-        If what is left is too large to be eliminated.
+        If what is left is too large to be eliminated, or has more rows.
     NoAnswerError
         If the deadline passes.
     """
     classes = _by_coarsest(table, deadline)
     restricted: Restricted | int = classes.objective
     if classes.objective <= threshold:
-        restricted = _left(table, threshold, classes, deadline)
+        restricted = _left(table, threshold, classes, deadline, most_rows)
     if isinstance(restricted, int) or restricted.objective > threshold:
         none = np.zeros(0, np.intp), np.zeros(0, object)
         return [none] * len(table.node_kinds)
-    return restricted.costed(threshold, deadline)
+    return restricted.costed(threshold, deadline, most_rows)
