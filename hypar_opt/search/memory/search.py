@@ -379,15 +379,14 @@ class _ModeSearch:
         bracket.add(low)
         best, goal = low, self._incumbent.limit
         if low.bound < goal:
-            # With the memory of more micro-batches the times of these bound the plans of both.
-            more = self._bounds.multiple(count, goal) if goal < NEVER else None
-            both = best_dual_bound(modes.holding(more), goal) if more else Fraction()
-            if more and both >= goal:
-                self._bounds.raise_to(both, [count, more])
-                return True
             for dual in dual_ascent(modes, bracket, goal):
                 best = max(best, dual, key=lambda dual: dual.bound)
                 yield best.bound
+            # With the memory of more micro-batches, which hold less, these bound the plans of both.
+            proved = best.bound >= goal
+            more = self._bounds.multiple(count, goal) if proved else None
+            if more and (both := best_dual_bound(modes.holding(more), goal)) >= goal:
+                self._bounds.raise_to(both, [more])
             self._price = best.price
         return best.bound >= self._incumbent.limit
 
