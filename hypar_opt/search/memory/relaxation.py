@@ -16,7 +16,7 @@ programming problems", Management Science 27, 1981.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -122,6 +122,7 @@ class LayerModes:
         self.micro_batches, self._layouts, self._ample = micro_batches, layouts, ample
         self._modes: dict[Training, TrainingMode] = {}
         self._tables: dict[tuple[Training, int], ClassTable] = {}
+        self._at_once: dict[Hashable, Integers] = {}
         self._bounds: dict[Fraction, tuple[int, Sequence[int]]] = {}
         self._charges = ChargeCache(of_nodes={})  # shared by all modes
         of_blocks = () if ample else self.free.of_blocks
@@ -242,7 +243,10 @@ class LayerModes:
             holds += [hold for hold in mode.holds.of("errors") if hold.node == hold.layers[0]]
             lower_bound: Integers = np.zeros(len(mode.instance.workload.nodes), object)
         else:
-            lower_bound = self._tensors_at_once(mode)
+            recompute = mode.instance.problem.training.recompute
+            if recompute not in self._at_once:  # whatever is sharded
+                self._at_once[recompute] = self._tensors_at_once(mode)
+            lower_bound = self._at_once[recompute]
         transient = replace(load, holds=holds)
 
         def amount(nodes: Indices, states: States) -> Integers:
