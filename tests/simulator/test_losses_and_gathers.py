@@ -6,8 +6,10 @@ In time, in memory, in bytes and in what a run moves, each by a count of its own
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hypar_opt as ho
@@ -15,9 +17,14 @@ from hypar_opt.documents.document import validate
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.arrays import find_array
+from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.strategies import strategy_pins
 from hypar_opt.proofs.check.rows import price_of
+from hypar_opt.simulator.memory import reserved_by, reserved_by_nodes
+from hypar_opt.step.states import states_from_rows
 from hypar_opt.studies.simulation import per_second
+from hypar_opt.workload.parallelism import CHOICES
 from tests.commands import command
 from tests.execution import small_networks
 from tests.strategies.written_plans import with_loss
@@ -234,6 +241,30 @@ def test_each_further_communicator_and_experts_are_reserved_for() -> None:
     choices = ("data", "model", "output", "experts")
     experts = ho.solve(mixture, batch=16, array="h100-8", choices=choices, fix=pins)
     assert reserved(experts) >= 5 + 0.7 + 3.3
+
+
+@pytest.mark.parametrize("shard", ["none", "weights", {"*": "state", "head": "weights@H2-H3"}])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_layer_needs_no_more_communicators_than_its_plan(tied: bool, shard: Any) -> None:
+    """And one that has all of its plan's as many."""
+    for network in (small_networks.gpt(tied=tied), small_networks.mixture()):
+        asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "training": {"shard": shard}}
+        problem = problem_of(network, **asked, choices=CHOICES)
+        instance, rng = Instance(network, problem), Random(0)
+        workload, accelerator = instance.workload, find_array("h100-8").accelerator
+        nodes = np.arange(len(workload.nodes))
+        offered = [
+            [number for number, choice in enumerate(choices) if choice]
+            for choices in workload.choices_of_nodes
+        ]
+        plans = [[[rng.choice(own) for own in offered] for _ in range(3)] for _ in range(20)]
+        by_data = [[0] * len(nodes)] * 3
+        for rows in (*plans, by_data):
+            states = states_from_rows(rows, len(nodes))
+            by_node = reserved_by_nodes(accelerator, workload, nodes, states).tolist()
+            whole = reserved_by(accelerator, workload, rows, problem.hierarchy)
+            assert max(by_node) <= whole
+        assert max(by_node) == whole
 
 
 def test_what_fits_says_by_how_much(tmp_path: Path) -> None:

@@ -122,9 +122,6 @@ _THRESHOLDS = 16
 _ROWS = 2**20
 """The most rows of a bucket that are tried; plans of more are too many to compare."""
 
-_MOST = 2**62
-"""Charges above those of all plans."""
-
 
 @dataclass(frozen=True)
 class KBest:
@@ -143,7 +140,7 @@ class KBest:
         """Return the most that plans up to a goal are charged, with bytes at the price."""
         modes = self.modes
         limit = goal * modes.per_unit + modes.charges(self.price) * modes.capacity
-        return min(int(limit) + 1, _MOST)
+        return int(limit) + 1
 
     def columns(self, goal: Fraction) -> RemainingColumns | None:
         """Return the columns of plans up to a goal; None if there is no such plan."""
@@ -217,7 +214,7 @@ class KBest:
         """
         modes, deadline = self.modes, self.modes.search.deadline
         whole = modes.total_capacity - margin * modes.search.instance.problem.accelerators
-        limit, price = min(int(goal * modes.per_unit), _MOST), modes.charges(self.price)
+        limit, price = int(goal * modes.per_unit), modes.charges(self.price)
         groups = np.array_split(columns.thresholds, min(_THRESHOLDS, len(columns.thresholds)))
 
         def below(group: Integers) -> Iterator[tuple[int, tuple[RemainingColumn, ...]]]:
