@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.device_load import DeviceLoad
+    from hypar_opt.costs.kinds import Kinds
     from hypar_opt.costs.state_charges import State
     from hypar_opt.step.states import Indices, States
 
@@ -61,27 +62,32 @@ class NodeModes:
     @classmethod
     def of(
         cls,
-        tables: Sequence[ClassTable],
+        table: ClassTable,
+        others: Sequence[tuple[Kinds, Integers]],
         loads: Sequence[DeviceLoad],
         transients: Sequence[Amount],
         states: Sequence[State],
     ) -> NodeModes:
-        """Return the modes of tables that differ in what nodes are charged.
+        """Return the modes of a table, and of others that differ in what nodes are charged.
 
         Parameters
         ----------
+        others
+            What kinds of nodes are charged in these: `StateTable.of_nodes`.
         loads, transients
             What nodes hold in each mode, all the time and at least for a moment.
         """
-        own_kinds = zip(*(table.node_kinds.tolist() for table in tables), strict=True)
+        charges = [(table.node_kinds, table.node)]
+        charges += [(of_nodes.numbers, charged) for of_nodes, charged in others]
+        own_kinds = zip(*(numbers.tolist() for numbers, _ in charges), strict=True)
         keys = zip(*(load.node_keys for load in loads), strict=True)
         kinds, first = index_by_key(zip(own_kinds, keys, strict=True))
-        times = [table.node[table.node_kinds[first]] for table in tables]
+        times = [charged[numbers[first]] for numbers, charged in charges]
         load_bytes, transient_bytes = (
             [by_state(amount, first, states) for amount in amounts]
             for amounts in ([load.of for load in loads], transients)
         )
-        table = replace(tables[0], allowed=tables[0].allowed[tables[0].node_kinds[first]])
+        table = replace(table, allowed=table.allowed[table.node_kinds[first]])
         exact = [_exact(amounts) for amounts in (times, load_bytes, transient_bytes)]
         return cls(table, kinds, *exact, priced_loads=exact[1])
 

@@ -6,7 +6,7 @@ Source: docs/decisions/0005-joint-optimum.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.alignments import StateClasses, check_size, numbered_groups
-from hypar_opt.costs.kinds import index_by_key, kinds_of_boundaries, kinds_of_nodes
+from hypar_opt.costs.kinds import Kinds, index_by_key, kinds_of_boundaries, kinds_of_nodes
 from hypar_opt.costs.state_charges import (
     charged_pairs,
     check_states,
@@ -260,29 +260,23 @@ class StateTable:
         RefusedError
             If there are more pairs of classes than memory allows.
         """
-        cost, workload, states, allowed = self.cost, self.workload, self.states, self.allowed
-        if allowed is None:
-            allowed = np.ones((len(workload.nodes), len(states)), bool)
-        cache = cache or ChargeCache()
-        columns = np.array(states, np.intp).reshape(len(states), -1).T
+        cost, workload, cache = self.cost, self.workload, cache or ChargeCache()
+        columns, below, above = self._columns, *(bounds or (cost, cost))
         boundary_kinds, boundaries = kinds_of_boundaries(workload, cost.end_keys(workload))
-        below, above = bounds or (cost, cost)
         symmetries = below.symmetries(workload, self.levels)
-        kinds = kinds_of_nodes(workload).numbers.tolist()
-        contents = (row.tobytes() for row in allowed)
-        node_kinds, nodes = index_by_key(zip(kinds, symmetries.node_keys, contents, strict=True))
+        (node_kinds, nodes), node = self.of_nodes(deadline, cache, symmetries.node_keys)
+        allowed = self._allowed_to_all[nodes]
         # Where not all states are given, each is a class by itself: levels may not be permuted.
-        has_all = len(states) == math.prod(self._choices)
+        has_all = len(self.states) == math.prod(self._choices)
         groups = symmetries.level_groups if has_all else range(self.levels)
         classes = StateClasses(tuple(groups), columns, len(workload.choices))
-        check_size(max(len(nodes) * len(states), len(boundaries) * classes.count**2))
+        check_size(max(len(nodes) * len(self.states), len(boundaries) * classes.count**2))
         costs = [
             (model.level_separable(workload) or model).attributed for model in (cost, below, above)
         ]
         time = costs[1].time
         of_kinds = cache.of(costs[1] if time is None else time.edge_cost_key)
-        node = cache.nodes_in(columns, cost, workload, nodes, deadline)
-        ends = choices_of_ends(workload, columns, allowed[nodes], node_kinds, boundary_kinds)
+        ends = choices_of_ends(workload, columns, allowed, node_kinds, boundary_kinds)
         arguments = workload, columns, boundaries, ends, node.max(axis=1)[node_kinds]
         pairs, at_least, at_most = (PairsOfStates(model, *arguments) for model in costs)
         lowest, highest = at_least.bounds(classes, of_kinds, deadline)
@@ -299,7 +293,7 @@ class StateTable:
             states=columns,
             partitions=partitions,
             node=node.astype(dtype),
-            allowed=allowed[nodes],
+            allowed=allowed,
             node_kinds=node_kinds,
             pairs=lambda kind, sources, targets: pairs.of(kind, sources, targets).astype(dtype),
             boundary_kinds=boundary_kinds,
@@ -311,6 +305,38 @@ class StateTable:
         )
         weights = workload.is_weight_boundary
         return table.limited(self.limits, weights) if self.limits else table
+
+    def of_nodes(
+        self, deadline: Deadline, cache: ChargeCache, keys: Sequence[Hashable] | None = None
+    ) -> tuple[Kinds, Integers]:
+        """Return the kinds of nodes, and what these are charged: ``(kinds, states)``.
+
+        Parameters
+        ----------
+        cache
+            As in `by_classes`.
+        keys
+            What tells nodes of a kind apart, beside the states that they may have.
+        """
+        cost, workload = self.cost, self.workload
+        if keys is None:
+            keys = cost.symmetries(workload, self.levels).node_keys
+        numbers = kinds_of_nodes(workload).numbers.tolist()
+        contents = (row.tobytes() for row in self._allowed_to_all)
+        kinds = index_by_key(zip(numbers, keys, contents, strict=True))
+        return kinds, cache.nodes_in(self._columns, cost, workload, kinds.first, deadline)
+
+    @property
+    def _allowed_to_all(self) -> NDArray[np.bool_]:
+        """The states that each node may have: ``(nodes, states)``."""
+        if self.allowed is not None:
+            return self.allowed
+        return np.ones((len(self.workload.nodes), len(self.states)), bool)
+
+    @property
+    def _columns(self) -> Indices:
+        """The choices of each state: ``(levels, states)``."""
+        return np.array(self.states, np.intp).reshape(len(self.states), -1).T
 
     @property
     def _choices(self) -> list[int]:

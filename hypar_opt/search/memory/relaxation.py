@@ -45,6 +45,7 @@ from hypar_opt.workload.recomputation import OF_BLOCKS, segments
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.kinds import Kinds
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.instance.instance import Instance
     from hypar_opt.integers import Integers
@@ -124,7 +125,8 @@ class LayerModes:
         self._tables: dict[tuple[Training, int], ClassTable] = {}
         self._at_once: dict[Hashable, Integers] = {}
         self._bounds: dict[Fraction, tuple[int, Sequence[int]]] = {}
-        self._charges = ChargeCache(of_nodes={})  # shared by all modes
+        self._charges: dict[tuple[Training, int], tuple[Kinds, Integers]] = {}
+        self._cache = ChargeCache(of_nodes={})  # shared by all modes
         of_blocks = () if ample else self.free.of_blocks
         of_layers = RECOMPUTED[:1] if ample else self.free.of_layers
         gathers = not ample or len(tiers) > 2  # of three tiers a ring in three parts may take less
@@ -161,7 +163,8 @@ class LayerModes:
         arguments = self.search, self.micro_batches, self._layouts, self.first.part
         other = None if held == self.micro_batches else held
         variant = LayerModes(*arguments, ample=ample, held_micro_batches=other)
-        variant._modes, variant._tables, variant._charges = self._modes, self._tables, self._charges
+        variant._modes, variant._tables = self._modes, self._tables
+        variant._charges, variant._cache = self._charges, self._cache
         return variant
 
     @cached_property
@@ -219,18 +222,31 @@ class LayerModes:
     def _node_modes_of(
         self, modes: Sequence[TrainingMode], held: Sequence[TrainingMode]
     ) -> NodeModes:
-        tables, loads = [*map(self._table_of, modes)], [_certain(mode.load) for mode in held]
-        return NodeModes.of(tables, loads, [*map(self._transient, held)], self.states)
+        loads = [_certain(mode.load) for mode in held]
+        others = [*map(self._charges_of, modes[1:])]
+        transients = [*map(self._transient, held)]
+        return NodeModes.of(self._table_of(modes[0]), others, loads, transients, self.states)
 
     def _table_of(self, mode: TrainingMode) -> ClassTable:
         key = mode.instance.problem.training, self.per_unit
         if key not in self._tables:
-            cost, workload = mode.cost_in(self.per_unit), mode.instance.workload
-            # Equal layers are then of one kind.
-            bound = cost.time.with_equal_shares(workload) if cost.time else cost
-            of_states = StateTable(bound, workload, self.states, self._allowed)
-            self._tables[key] = of_states.by_classes(self.search.deadline, self._charges)
+            table = self._states_in(mode).by_classes(self.search.deadline, self._cache)
+            self._tables[key] = table
         return self._tables[key]
+
+    def _charges_of(self, mode: TrainingMode) -> tuple[Kinds, Integers]:
+        """Return what nodes are charged: boundaries are charged as in other modes of a block."""
+        key = mode.instance.problem.training, self.per_unit
+        if key not in self._charges:
+            of_nodes = self._states_in(mode).of_nodes(self.search.deadline, self._cache)
+            self._charges[key] = of_nodes
+        return self._charges[key]
+
+    def _states_in(self, mode: TrainingMode) -> StateTable:
+        cost, workload = mode.cost_in(self.per_unit), mode.instance.workload
+        # Equal layers are then of one kind.
+        bound = cost.time.with_equal_shares(workload) if cost.time else cost
+        return StateTable(bound, workload, self.states, self._allowed)
 
     def _transient(self, mode: TrainingMode) -> Amount:
         """Return a lower bound on the transient bytes of nodes, of all accelerators together.
