@@ -110,7 +110,9 @@ class Interconnect:
         self._loads: dict[tuple[MessagePattern, range | None], _Load] = {}
         self._links: dict[tuple[tuple[Lane, ...], range | None], BisectionLink] = {}
         self._of_rounds: dict[tuple[tuple[MessageRound, ...], range | None], BisectionLink] = {}
-        self._crossed: dict[tuple[MessagePattern, tuple[int, ...]], list[int]] = {}
+        self._crossed: dict[
+            tuple[tuple[MessageRound, ...], tuple[int, ...]], tuple[Fraction, ...]
+        ] = {}
 
     @property
     def levels(self) -> int:
@@ -268,25 +270,25 @@ class Interconnect:
         digits
             All in which any differ, that of the topmost level first.
         """
-        parts = [Fraction()] * len(digits)
-        for lanes, times in rounds:
-            for pattern, share in lanes:
-                for number, messages in enumerate(self._crossing(pattern, tuple(digits))):
-                    parts[number] += times * share * Fraction(messages, self.accelerators)
-        return tuple(parts)
+        key = tuple(rounds), tuple(digits)
+        if key not in self._crossed:
+            parts = [Fraction()] * len(digits)
+            for lanes, times in rounds:
+                for pattern, share in lanes:
+                    for number, messages in enumerate(self._crossing(pattern, digits)):
+                        parts[number] += times * share * Fraction(messages, self.accelerators)
+            self._crossed[key] = tuple(parts)
+        return self._crossed[key]
 
-    def _crossing(self, pattern: MessagePattern, digits: tuple[int, ...]) -> list[int]:
-        """Return how many messages of a pattern cross each digit."""
-        if (pattern, digits) not in self._crossed:
-            senders = self.group(pattern.digits)
-            receivers = self.receivers(pattern, senders)
-            groups = self.accelerators // len(senders)
-            counts = self._crossed[pattern, digits] = []
-            for stride, parts in map(self.place, digits):
-                crosses = senders // stride % parts != receivers // stride % parts
-                counts.append(int(crosses.sum()) * groups)
-                senders, receivers = senders[~crosses], receivers[~crosses]
-        return self._crossed[pattern, digits]
+    def _crossing(self, pattern: MessagePattern, digits: Sequence[int]) -> Iterator[int]:
+        """Yield how many messages of a pattern cross each digit."""
+        senders = self.group(pattern.digits)
+        receivers = self.receivers(pattern, senders)
+        groups = self.accelerators // len(senders)
+        for stride, parts in map(self.place, digits):
+            crosses = senders // stride % parts != receivers // stride % parts
+            yield int(crosses.sum()) * groups
+            senders, receivers = senders[~crosses], receivers[~crosses]
 
     def group(self, digits: Iterable[int]) -> Indices:
         """Return the accelerators that differ from accelerator 0 in some digits alone."""
