@@ -88,8 +88,9 @@ class NodeModes:
             for amounts in ([load.of for load in loads], transients)
         )
         table = replace(table, allowed=table.allowed[table.node_kinds[first]])
-        exact = [_exact(amounts) for amounts in (times, load_bytes, transient_bytes)]
-        return cls(table, kinds, *exact, priced_loads=exact[1])
+        exact_loads = _exact(load_bytes)
+        amounts = _exact(times), exact_loads, _exact(transient_bytes), exact_loads
+        return cls(table, kinds, *amounts)
 
     def with_peak(self, kind: int, least: int, count: int) -> NodeModes:
         """Return the modes whose price is of the mean transient bytes of some nodes, too.

@@ -206,4 +206,32 @@ TRAINED = (
         "start = min(free[part] for part in reduction.parts)",
         ("simulator/test_pipeline",),
     ),
+    Mutant(
+        "each layer like that of the fullest moment has its whole price",
+        "costs/node_modes",
+        "least, 0) // count",
+        "least, 0)",
+        ("search/test_within_memory",),
+    ),
+    Mutant(
+        "a stated memory has the buffers of communicators, too",
+        "search/memory/modes",
+        "left = int(accelerator.dram_capacity) - self.capacity",
+        "left = accelerator.reserved()",
+        ("search/test_within_memory",),
+    ),
+    Mutant(
+        "no plan is compared at a price of more charges than integers of 63 bits have",
+        "search/memory/reduced_costs",
+        "return int(limit) + 1",
+        "return min(int(limit) + 1, 2**62)",
+        ("search/test_within_memory",),
+    ),
+    Mutant(
+        "layers without weights reduce gradients",
+        "simulator/memory",
+        "& has_weights & ~sharded",
+        "& ~sharded",
+        ("simulator/test_losses_and_gathers",),
+    ),
 )

@@ -654,8 +654,8 @@ def test_what_has_a_price_is_no_more_than_a_plan_holds(
     own["accelerator"] |= RESERVES
     asked: dict[str, Any] = {"array": validate(ho.Array, own), "cost": "time", "batch": 16}
     asked |= {"choices": ("data", "model", "output"), "constraints": {"optimizer": "adam"}}
-    described, problem = stated_problem(network, asked | further)
-    instance, rng = Instance.to_search(described, problem), Random(0)
+    problem = problem_of(network, **(asked | further))
+    instance, rng = Instance.to_search(network, problem), Random(0)
     search = SearchRequest(instance, SOLVERS["dp"]())
     incumbent = Incumbent(search, joint)
     for count in (1, 4):
@@ -664,7 +664,8 @@ def test_what_has_a_price_is_no_more_than_a_plan_holds(
         weights_of = {user: node for node in users for user in users[node]}
         for _ in range(20):
             of_blocks = {block: rng.randrange(len(modes.with_peak)) for block in blocks}
-            picks, load = [], 0
+            picks: list[tuple[int, int, int]] = []
+            load = 0
             for node, block in enumerate(blocks):
                 of_block = of_blocks[block] if block >= 0 else 0
                 priced = modes.with_peak[of_block]
