@@ -252,7 +252,8 @@ def test_a_layer_needs_no_more_communicators_than_its_plan(tied: bool, shard: An
         problem = problem_of(network, **asked, choices=CHOICES)
         instance, rng = Instance(network, problem), Random(0)
         workload, accelerator = instance.workload, find_array("h100-8").accelerator
-        nodes = np.arange(len(workload.nodes))
+        nodes, once = np.arange(len(workload.nodes)), workload.single_pass or workload
+        users = [user for users in workload.weight_users.values() for user in users]
         offered = [
             [number for number, choice in enumerate(choices) if choice]
             for choices in workload.choices_of_nodes
@@ -264,6 +265,9 @@ def test_a_layer_needs_no_more_communicators_than_its_plan(tied: bool, shard: An
             by_node = reserved_by_nodes(accelerator, workload, nodes, states).tolist()
             whole = reserved_by(accelerator, workload, rows, problem.hierarchy)
             assert max(by_node) <= whole
+            # How shared weights are sharded is said of these.
+            alike = reserved_by_nodes(accelerator, once, nodes, states).tolist()
+            assert [by_node[user] for user in users] == [alike[user] for user in users]
         assert max(by_node) == whole
 
 
