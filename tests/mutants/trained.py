@@ -228,10 +228,10 @@ TRAINED = (
         ("search/test_within_memory",),
     ),
     Mutant(
-        "layers without weights reduce gradients",
+        "what is sharded has a communicator as if it were not, too",
         "simulator/memory",
         "& has_weights & ~sharded",
-        "& ~sharded",
+        "& has_weights",
         ("simulator/test_losses_and_gathers",),
     ),
 )

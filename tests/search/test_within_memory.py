@@ -679,7 +679,7 @@ def test_what_has_a_price_is_no_more_than_a_plan_holds(
             for node, block in enumerate(blocks):
                 of_block = of_blocks[block] if block >= 0 else 0
                 priced = modes.with_peak[of_block]
-                kinds = tuple(int(own.kinds[node]) for own in modes.with_peak)
+                kinds = tuple(int(table.kinds[node]) for table in modes.with_peak)
                 drawn_mode = of_kinds.setdefault(kinds, rng.random()) if equal else rng.random()
                 kind, mode = kinds[of_block], int(drawn_mode * len(priced.times))
                 state = rng.choice(np.flatnonzero(priced.table.allowed[kind]).tolist())
@@ -696,8 +696,9 @@ def test_what_has_a_price_is_no_more_than_a_plan_holds(
             trained = TrainingMode.of(search, plan.training).instance
             step = trained.workload, plan.rows
             layers, moment = counted_memory(trained.problem, network, *step, accelerator)
-            held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
+            amounts = ((row.weights, row.gradients, row.state, row.saved) for row in layers)
+            held = sum(map(sum, amounts))
             reserved = reserved_by(accelerator, *step, problem.hierarchy)
-            further = max(0, reserved + modes.first.capacity - int(accelerator.dram_capacity))
+            beyond = max(0, reserved + modes.first.capacity - int(accelerator.dram_capacity))
             assert load <= held * devices
-            assert peak <= (moment.total + further) * devices
+            assert peak <= (moment.total + beyond) * devices
