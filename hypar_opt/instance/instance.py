@@ -235,7 +235,7 @@ class Instance:
 
     @cached_property
     def node_modes(self) -> dict[Hashable, Sequence[NodeModes]]:
-        """The charges and loads of `LayerModes`, by micro-batches, layouts and part."""
+        """The charges and loads of `LayerModes`, by what tells these apart."""
         return {}
 
     @cached_property

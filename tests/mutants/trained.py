@@ -216,8 +216,8 @@ TRAINED = (
     Mutant(
         "a stated memory has the buffers of communicators, too",
         "search/memory/modes",
-        "left = int(accelerator.dram_capacity) - self.capacity",
-        "left = accelerator.reserved()",
+        "return min(int(accelerator.dram_capacity) - self.capacity, most)",
+        "return accelerator.reserved()",
         ("search/test_within_memory",),
     ),
     Mutant(

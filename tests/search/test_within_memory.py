@@ -702,3 +702,25 @@ def test_what_has_a_price_is_no_more_than_a_plan_holds(
             beyond = max(0, reserved + modes.first.capacity - int(accelerator.dram_capacity))
             assert load <= held * devices
             assert peak <= (moment.total + beyond) * devices
+
+
+def test_what_communicators_need_is_of_the_memory_that_is_searched_within() -> None:
+    """A front's memories share all else that layers are charged and hold."""
+    own = find_array("h100-8").description()
+    own["accelerator"] |= RESERVES
+    asked: dict[str, Any] = {"array": validate(ho.Array, own), "cost": "time", "batch": 16}
+    capacity = 85 * 10**9 - 1000
+
+    def transients(instance: Instance) -> list[list[Any]]:
+        modes = LayerModes(SearchRequest(instance, SOLVERS["dp"]()), 1)
+        return [of_block.transients.tolist() for of_block in modes.node_modes]
+
+    def within(memory: int) -> Instance:
+        return Instance.to_search(GPT, problem_of(GPT, **asked, constraints={"memory": memory}))
+
+    first = within(capacity)
+    amounts = [transients(first)]
+    for memory in (capacity - 20_000, capacity - 10**9, capacity - 2 * 10**9):
+        amounts.append(transients(first.within_memory(memory)))
+        assert amounts[-1] == transients(within(memory))
+    assert amounts[0] != amounts[1] != amounts[2] == amounts[3]

@@ -209,6 +209,14 @@ class TrainingMode:
         """The bytes of a device that tensors may take."""
         return capacity_of(self.instance, self._accelerators[self.part or 0])
 
+    @property
+    def beside(self) -> int:
+        """The bytes of a device beside `capacity`, of those that communicators may need."""
+        accelerator, levels = self._accelerators[self.part or 0], self.instance.problem.levels
+        # Each of a layer's communicators has levels of its own.
+        most = accelerator.reserved(levels, experts=True)
+        return min(int(accelerator.dram_capacity) - self.capacity, most)
+
     def further_reserve(self, nodes: Indices, states: States) -> Integers:
         """Return what a plan may hold less than `capacity`, in bytes of all accelerators together.
 
@@ -216,8 +224,7 @@ class TrainingMode:
         """
         accelerator = self._accelerators[self.part or 0]
         reserved = reserved_by_nodes(accelerator, self.instance.workload, nodes, states)
-        left = int(accelerator.dram_capacity) - self.capacity  # more if a memory is stated
-        further: Integers = np.maximum(reserved - left, 0)
+        further: Integers = np.maximum(reserved - self.beside, 0)
         return further * self.instance.problem.accelerators
 
     def counted(self, result: SearchResult) -> CountedPlan:

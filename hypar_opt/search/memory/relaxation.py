@@ -184,7 +184,7 @@ class LayerModes:
         """What nodes are charged and hold in `modes`."""
         cache = self.search.instance.node_modes
         counts = self.micro_batches, self._held.micro_batches
-        key = counts, self._layouts, self.first.part, self._ample
+        key = counts, self._layouts, self.first.part, self.first.beside, self._ample
         if key not in cache:
             pairs = zip(self.modes, self._held.modes, strict=True)
             cache[key] = [self._node_modes_of(*modes) for modes in pairs]
