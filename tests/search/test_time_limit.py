@@ -167,7 +167,7 @@ def test_under_any_limit_a_plan_fits_a_devices_memory_where_data_parallelism_doe
             options = SolverOptions(time_limit=float(ticks))
             return ho.solve(network, options=options, **asked, **more)
 
-    whole = solved(4000)
+    whole = solved(6000)
     assert (whole.solver.status, whole.solver.stopped_by) == ("optimal", None)
     assert ho.memory(whole).fits
     for ticks in (1, 160, 400):
