@@ -65,7 +65,7 @@ from hypar_opt.search.two_level_neighbourhood import least_compute
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
-from hypar_opt.simulator.step import StepTimes, divides, launching, program, repeats_on
+from hypar_opt.simulator.step import StepTimes, launching, program, repeats_on
 from hypar_opt.simulator.tasks import of_one_micro_batch
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
@@ -347,7 +347,7 @@ class PlansWithOverlap:
 
     def _run(self, tasks: Sequence[Task]) -> float:
         efficiency = self._array.efficiency_of_overlap
-        if not divides(self._array, self.options):
+        if not any(self.options.in_parts_on(self._array)):
             parts = [RepeatedPart(0, len(tasks))]
             with suppress(NotInLockstepError):
                 return seconds_of_parts(tasks, parts, self._messages, efficiency)

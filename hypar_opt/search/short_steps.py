@@ -22,7 +22,7 @@ from hypar_opt.plan.configuration import (
 )
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.options import RunOptions
-from hypar_opt.simulator.step import divides, repeats_on
+from hypar_opt.simulator.step import repeats_on
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
 from hypar_opt.workload.recomputation import repetitions, with_repeats
@@ -129,7 +129,7 @@ class ShortSteps:
     def is_branched(self) -> bool:
         """Whether more runs beside the program than one queue."""
         options = RunOptions()
-        return options.on(self.array)[1] == "branches" or divides(self.array, options)
+        return options.on(self.array)[1] == "branches" or any(options.in_parts_on(self.array))
 
     @cached_property
     def _uniform(self) -> Short:

@@ -124,7 +124,7 @@ def stage_passes(
     workload
         Of a micro-batch.
     rows : (levels, nodes)
-        As for `hypar_opt.simulator.simulate_step`.
+        As for `hypar_opt.simulator.simulation.simulate_step`.
     measure
         Returns the seconds of some tasks, given the node of each; None for events.
     often
@@ -259,7 +259,7 @@ def pipeline_step(
     stages
         What each takes, in order.
     schedule
-        One of `hypar_opt.simulator.pipeline_order.SCHEDULES`.
+        One of `hypar_opt.workload.parallelism.SCHEDULES`.
     overlapped
         Whether stages compute while messages are sent. Else both ends wait, and messages of either
         direction pass a border together, as Megatron-LM's do: of each, an end waits for half.

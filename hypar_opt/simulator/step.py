@@ -38,7 +38,6 @@ from hypar_opt.workload.repeats import EPILOGUE, PASS, Repeats
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.work import Work
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem, ProblemFields
@@ -61,7 +60,7 @@ def program(
     Parameters
     ----------
     rows : (levels, nodes)
-        As for `hypar_opt.simulator.simulate_step`.
+        As for `hypar_opt.simulator.simulation.simulate_step`.
 
     Raises
     ------
@@ -116,21 +115,13 @@ def in_parts(
     return tasks if into is None or options.on(array)[1] == "branches" else divided(tasks, into)
 
 
-def divides(array: Array, options: RunOptions) -> bool:
-    """Return whether exchanges that the program waits for may run beside computations."""
-    ring = array.ring if options.ring is None else options.ring
-    hidden = array.hidden if options.hidden is None else options.hidden
-    return bool(ring or hidden)
-
-
 def _divided(
     problem: Problem, workload: Workload, array: Array, options: RunOptions, rows: Rows
 ) -> Divided | None:
     """Return which exchanges run beside the computations next to them; None if none do."""
-    if not divides(array, options):
+    ring, hidden = options.in_parts_on(array)
+    if not (ring or hidden):
         return None
-    ring = array.ring if options.ring is None else options.ring
-    hidden = (array.hidden or 0.0) if options.hidden is None else options.hidden
     nodes = [*enumerate(workload.nodes)][workload.shared :]
     rings = {
         (node.name, level)

@@ -10,15 +10,11 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.integers import divisors
 from hypar_opt.search.memory.modes import mode_free_bound
-from hypar_opt.search.memory.relaxation import (
-    LayerModes,
-)
+from hypar_opt.search.memory.relaxation import LayerModes
 from hypar_opt.search.two_level_neighbourhood import least_compute
 from hypar_opt.step.uneven import divides_evenly
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hypar_opt.search.result import SearchRequest
 
 

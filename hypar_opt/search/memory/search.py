@@ -56,8 +56,6 @@ from hypar_opt.search.memory.relaxation import (
 from hypar_opt.search.result import SearchResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hypar_opt.search.result import Search, SearchRequest
 
 _PRICES = 8
