@@ -249,10 +249,12 @@ def pipeline_step(
     schedule: str,
     micro_batches: int,
     *,
-    overlapped: bool = False,
     tied: Sequence[TiedReduction] = (),
 ) -> PipelineStep:
     """Walk a step through a schedule.
+
+    Both ends wait for messages, and those of either direction pass a border together, as
+    Megatron-LM's do: of each, an end waits for half.
 
     Parameters
     ----------
@@ -260,9 +262,6 @@ def pipeline_step(
         What each takes, in order.
     schedule
         One of `hypar_opt.workload.parallelism.SCHEDULES`.
-    overlapped
-        Whether stages compute while messages are sent. Else both ends wait, and messages of either
-        direction pass a border together, as Megatron-LM's do: of each, an end waits for half.
     tied
         Sums of gradients, one after another, each when all of its stages have ended all else.
 
@@ -278,9 +277,9 @@ def pipeline_step(
         gradients = seconds[Phase.GRADIENT] = [stage.gradients for stage in stages]
         pairs = [zip(*of_stage, strict=True) for of_stage in zip(backward, gradients, strict=True)]
         seconds[Phase.BACKWARD] = [tuple(a - b for a, b in of_stage) for of_stage in pairs]
-    hops = [stage.hop / (1 if overlapped else 2) for stage in stages]
+    hops = [stage.hop / 2 for stage in stages]
     once = [stage.once for stage in stages]
-    run = walked(passes, seconds, hops=hops, overlapped=overlapped, once=once)
+    run = walked(passes, seconds, hops=hops, once=once)
     intervals = tuple(
         tuple(
             (start, start + seconds[one.phase][device][one.chunk])
