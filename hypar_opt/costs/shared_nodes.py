@@ -156,7 +156,7 @@ def _over_all_levels(
     # A tensor neighbours layers alone: each boundary has one at an end, or none.
     boundaries, at = np.nonzero(np.isin(workload.ends, tensors))
     tensor_ends, far_ends = workload.ends[boundaries, at], workload.ends[boundaries, 1 - at]
-    kinds = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers[boundaries]
+    kinds = kinds_of_boundaries(workload, cost.end_keys).numbers[boundaries]
     # What is alike is charged once: the kind and end of a boundary, and its other end's choices.
     cases = np.ascontiguousarray(np.column_stack([kinds, at, choices[:, far_ends].T]))
     numbers, first = index_by_key(row.tobytes() for row in cases)

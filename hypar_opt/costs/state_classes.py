@@ -366,10 +366,8 @@ class PairsOfStates:
         RefusedError
             If there are more alignments than memory allows.
         """
-        end_keys = self.cost.end_keys(self.workload)
-        once = kinds_of_boundaries(with_repeats(self.workload, SINGLE_PASS), end_keys).numbers[
-            self.boundaries
-        ]
+        kinds = kinds_of_boundaries(with_repeats(self.workload, SINGLE_PASS), self.cost.end_keys)
+        once = kinds.numbers[self.boundaries]
         counts = self.workload.repeats.counts(len(self.workload.nodes))[-2:]
         sources, targets = self.workload.ends[self.boundaries].T
         read, written = (

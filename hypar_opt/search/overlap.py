@@ -137,18 +137,13 @@ class BoundOfPlans(NamedTuple):
 
 
 def bound_of_all_plans(
-    network: Network, problem: Problem, deadline: Deadline = NEVER, *, early_stop: bool = False
+    network: Network, problem: Problem, deadline: Deadline = NEVER
 ) -> BoundOfPlans:
     """Return a lower bound on the time with overlap of all plans that fit.
 
     No step takes less than its program: what is computed, and the exchanges that are waited for.
     These are a cost that adds up; so its least sum within the memory of a device, however layers
     train, bounds all plans of the problem's choices.
-
-    Parameters
-    ----------
-    early_stop
-        Whether what runs again stops at the last tensor that a backward pass reads.
 
     Raises
     ------
@@ -162,7 +157,7 @@ def bound_of_all_plans(
     searched = Instance.to_search(network, problem)
     check_overlap(searched)
     assert problem.array is not None
-    bounded = partial(of_program, array=problem.array.description, early_stop=early_stop)
+    bounded = partial(of_program, array=problem.array.description)
     instance = replace(searched, bounded=bounded)
     solver = SOLVERS[default_solver(instance, "joint")]()
     search, result = within_memory(SearchRequest(instance, solver, deadline=deadline), joint)
@@ -590,7 +585,7 @@ class PlansWithOverlap:
 
         kinds = np.stack([kinds_of_nodes(workload).numbers, keys, *choices])
         changes: NDArray[Any] = of_kinds(kinds, of_nodes).astype(exact_dtype(cost.max_total))
-        numbers = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers
+        numbers = kinds_of_boundaries(workload, cost.end_keys).numbers
         sources, targets = workload.ends.T
         kinds = np.stack([numbers, *choices[:, sources], *choices[:, targets]])
         for moved in (0, 1):
