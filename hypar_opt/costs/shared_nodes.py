@@ -45,8 +45,6 @@ def level_tables(
     cost: CostModel,
     rows: Rows,
     tensors: Tensors | None = None,
-    *,
-    rule: SplitRule | None = None,
 ) -> Iterator[tuple[CostTable, Sequence[int]]]:
     """Yield each level's table, given the choices above it, and its nodes' choices; H1 first.
 
@@ -57,11 +55,9 @@ def level_tables(
     tensors
         The layouts of shared tensors. Default: the cheapest over all levels, or level by level if
         there are too many to compare.
-    rule
-        How shared tensors, too, may be split; None for any way.
     """
     above: list[Sequence[int]] = []
-    for full in rows_with_shared(workload, cost, rows, tensors, rule=rule):
+    for full in rows_with_shared(workload, cost, rows, tensors):
         yield level_table(cost, workload, above), full
         above.append(full)
 

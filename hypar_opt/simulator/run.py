@@ -192,7 +192,6 @@ def seconds_of(
     interconnect: Interconnect,
     *,
     efficiency: float = 1.0,
-    deadline: Deadline = NEVER,
 ) -> float:
     """Return the seconds that `run` measures, and nothing else.
 
@@ -202,7 +201,7 @@ def seconds_of(
     streams = {task.stream for task in tasks if isinstance(task, ExchangeTask)}
     waits = any(task.of_parts or task.after is not None for task in tasks)
     if len(streams) > 1 or waits or (efficiency < 1 and streams != {FOREGROUND}):
-        return run(tasks, interconnect, efficiency=efficiency, deadline=deadline).seconds
+        return run(tasks, interconnect, efficiency=efficiency).seconds
     # A computation waits for no exchange of another stream, an exchange for all before it.
     computed = overlapped = 0.0
     for task in tasks:
@@ -211,7 +210,7 @@ def seconds_of(
             continue
         seconds = _alone(task.rounds, task.levels, task.digits, task.bytes, task.sent, interconnect)
         if seconds is None:
-            return run(tasks, interconnect, deadline=deadline).seconds
+            return run(tasks, interconnect).seconds
         if task.stream == FOREGROUND:
             computed += seconds
         else:

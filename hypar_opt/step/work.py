@@ -202,7 +202,7 @@ class WorkRules:
         lacks = workload.layouts.weight < FIRST_SPLIT
         words = self._amounts(workload, stored, lacks, nodes, states, of_weights=True)
         if repeats.sharded:
-            first = repeats.start_levels(len(stored), "state")
+            first = repeats.state_start_levels(len(stored))
             levels = np.arange(self.hierarchy.levels)[:, None, None]
             words = words // copies(lacks & (levels >= first), nodes, states, self.hierarchy)
         return Update(words)

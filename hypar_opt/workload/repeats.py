@@ -210,16 +210,15 @@ class Repeats:
             split[members] = shards.at(level) == word
         return split
 
-    def start_levels(self, nodes: int, word: str) -> NDArray[np.int64]:
-        """Return from which level on each node splits what a word of `SHARDED` names.
+    def state_start_levels(self, nodes: int) -> NDArray[np.int64]:
+        """Return from which level on each node splits the optimizer's state.
 
         A level below all others where it does at none.
         """
         levels = np.full(nodes, np.iinfo(np.int64).max)
         for shards, members in self._nodes_by_shards.items():
-            first = shards[SHARDED.index(word) - 1]
-            if first is not None:
-                levels[members] = first
+            if shards.state is not None:
+                levels[members] = shards.state
         return levels
 
     def times(self, collective: GradientCollective, users: Any = 1) -> Any:
