@@ -158,7 +158,7 @@ def papers_loads(
     nodes: Indices,
     states: States,
     problem: ProblemFields,
-    shares: Sequence[Share] = (),
+    shares: Sequence[Share],
 ) -> list[Integers]:
     """Return the bytes that nodes hold as the paper counts, in all accelerators together.
 

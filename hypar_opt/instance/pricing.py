@@ -124,7 +124,7 @@ class Charged(NamedTuple):
 
 
 def charged_beside_baselines(
-    instance: Instance, rows: Rows, tensors: Tensors | None = None, *, run: bool = False
+    instance: Instance, rows: Rows, tensors: Tensors | None, *, run: bool = False
 ) -> Charged:
     """Return what a plan costs in the problem's objective, or in bytes of a run.
 

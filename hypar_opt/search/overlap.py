@@ -693,7 +693,7 @@ class Faster(NamedTuple):
 
 
 def faster_configuration(
-    plan: Plan, overlap: str, deadline: Deadline = NEVER, *, wider: bool = False
+    plan: Plan, overlap: str, deadline: Deadline, *, wider: bool = False
 ) -> Faster | None:
     """Return the best configuration that a plan's problem has, where it takes less than the plan.
 

@@ -170,8 +170,8 @@ def stage_tasks(
     array: Array,
     options: RunOptions,
     *,
-    rows: Rows | None = None,
-    gradients: bool = False,
+    rows: Rows | None,
+    gradients: bool,
 ) -> tuple[dict[tuple[Phase, int], Sequence[Task]], Sequence[Task]]:
     """Return the tasks of a micro-batch's passes by phase and chunk, and those once a step.
 

@@ -192,6 +192,7 @@ def seconds_of(
     interconnect: Interconnect,
     *,
     efficiency: float = 1.0,
+    deadline: Deadline = NEVER,
 ) -> float:
     """Return the seconds that `run` measures, and nothing else.
 
@@ -201,7 +202,7 @@ def seconds_of(
     streams = {task.stream for task in tasks if isinstance(task, ExchangeTask)}
     waits = any(task.of_parts or task.after is not None for task in tasks)
     if len(streams) > 1 or waits or (efficiency < 1 and streams != {FOREGROUND}):
-        return run(tasks, interconnect, efficiency=efficiency).seconds
+        return run(tasks, interconnect, efficiency=efficiency, deadline=deadline).seconds
     # A computation waits for no exchange of another stream, an exchange for all before it.
     computed = overlapped = 0.0
     for task in tasks:
@@ -210,7 +211,7 @@ def seconds_of(
             continue
         seconds = _alone(task.rounds, task.levels, task.digits, task.bytes, task.sent, interconnect)
         if seconds is None:
-            return run(tasks, interconnect).seconds
+            return run(tasks, interconnect, deadline=deadline).seconds
         if task.stream == FOREGROUND:
             computed += seconds
         else:
@@ -300,7 +301,7 @@ def event_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = Fal
     return differ**2 * sum(_rounds(task, max_rounds) for task in tasks)
 
 
-def _check_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = False) -> None:
+def _check_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool) -> None:
     """Refuse a step before it is run event by event.
 
     Raises

@@ -132,7 +132,7 @@ def step_times(
     array: Array,
     options: RunOptions,
     *,
-    rows: Rows | None = None,
+    rows: Rows | None,
 ) -> StepTimes:
     """Return the seconds from which those that `simulate_step` says follow, and nothing else."""
     tasks = program(plan, workload, array, options, rows)

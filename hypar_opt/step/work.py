@@ -52,9 +52,7 @@ def passes_of(workload: Workload, phase: Phase) -> NDArray[np.int64]:
     return forward if phase is Phase.FORWARD else backward
 
 
-def layer_macs(
-    workload: Workload, mac_count: MacCount = "output", input_sizes: Sizes = NO_SIZES
-) -> list[int]:
+def layer_macs(workload: Workload, mac_count: MacCount, input_sizes: Sizes = NO_SIZES) -> list[int]:
     """Return each layer's multiply-accumulates of one pass over the batch.
 
     They are counted over the output, or with ``mac_count = "input"`` over the input, as in the

@@ -67,7 +67,7 @@ class Restricted:
         return tuple(int(column[n]) for column, n in zip(self.columns, places, strict=True))
 
     def costed(
-        self, threshold: int, deadline: Deadline, most_rows: int | None = None
+        self, threshold: int, deadline: Deadline, most_rows: int | None
     ) -> list[tuple[NDArray[np.intp], Integers]]:
         """Return the columns of each node that occur in an assignment of at most a cost.
 
