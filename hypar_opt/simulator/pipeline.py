@@ -170,7 +170,7 @@ def stage_tasks(
     array: Array,
     options: RunOptions,
     *,
-    rows: Rows | None,
+    rows: Rows,
     gradients: bool,
 ) -> tuple[dict[tuple[Phase, int], Sequence[Task]], Sequence[Task]]:
     """Return the tasks of a micro-batch's passes by phase and chunk, and those once a step.
@@ -182,7 +182,6 @@ def stage_tasks(
     gradients
         Whether the weights' gradients have passes of their own.
     """
-    rows = plan.assignments() if rows is None else rows
     step = plan.problem, workload, array, options, rows
     visits, ends = _cut(plan.network.description, *step)
     tasks = [task for _, of_node in visits for task in of_node]

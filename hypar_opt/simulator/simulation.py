@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
 
-_AS_THE_ARRAY = RunOptions()
 _ALIKE = 1e-9
 """Relative tolerance within which links are equally loaded: their seconds differ by rounding."""
 
@@ -55,9 +54,9 @@ def simulate_step(
     plan: Plan,
     workload: Workload,
     array: Array,
-    options: RunOptions = _AS_THE_ARRAY,
+    options: RunOptions,
     *,
-    rows: Rows | None = None,
+    rows: Rows,
 ) -> StepResult:
     """Simulate one training step of a plan.
 
@@ -70,7 +69,7 @@ def simulate_step(
         made for this array.
     rows : (levels, nodes)
         The choices of all the workload's nodes, as `hypar_opt.costs.shared_nodes.rows_with_shared`
-        returns them; None if layers share nothing.
+        returns them.
 
     Raises
     ------
@@ -80,7 +79,6 @@ def simulate_step(
         If a row has no choice for each node.
     """
     collective, overlap = options.on(array)
-    rows = plan.assignments() if rows is None else rows
     if any(len(row) != len(workload.nodes) for row in rows):
         raise ValueError(f"a row should have a choice for each of {len(workload.nodes)} nodes")
     tasks = program(plan, workload, array, options, rows)
@@ -132,7 +130,7 @@ def step_times(
     array: Array,
     options: RunOptions,
     *,
-    rows: Rows | None,
+    rows: Rows,
 ) -> StepTimes:
     """Return the seconds from which those that `simulate_step` says follow, and nothing else."""
     tasks = program(plan, workload, array, options, rows)

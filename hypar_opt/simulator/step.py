@@ -45,15 +45,9 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
-_AS_THE_ARRAY = RunOptions()
-
 
 def program(
-    plan: Plan,
-    workload: Workload,
-    array: Array,
-    options: RunOptions = _AS_THE_ARRAY,
-    rows: Rows | None = None,
+    plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
 ) -> tuple[Task, ...]:
     """Return the tasks of a plan's step on an array.
 
@@ -67,7 +61,6 @@ def program(
     HyparError
         If the profile is not of this network and batch.
     """
-    rows = plan.assignments() if rows is None else rows
     check_groups(plan, array, options)
     step = plan.problem, workload, array, options, rows
     tasks = schedule_of(plan.network.description, *step).tasks()
