@@ -53,7 +53,7 @@ _ROUNDED = 1 - Fraction(1, 2**20)
 class Units:
     """What a network may be cut into, and which of that is alike."""
 
-    def __init__(self, network: Network, problem: Problem, stages: Stages | None = None) -> None:
+    def __init__(self, network: Network, problem: Problem, stages: Stages | None) -> None:
         borders = [0, *cuts_between_blocks(network), len(network.layers)]
         self._units: list[tuple[range, ...]] = [(range(*border),) for border in pairwise(borders)]
         if stages is not None:

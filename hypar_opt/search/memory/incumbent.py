@@ -56,9 +56,9 @@ class NothingFitsError(NoAnswerError):
         self,
         counted: CountedPlan,
         *,
-        proved: bool = False,
+        proved: bool,
         at_any_share: bool = False,
-        stopped_by: str = "limits",
+        stopped_by: str,
     ) -> None:
         super().__init__("no plan was found that fits the memory of a device", stopped_by)
         self.counted, self.proved, self.at_any_share = counted, proved, at_any_share
