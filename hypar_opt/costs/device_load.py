@@ -81,7 +81,7 @@ class DeviceLoad:
 
     @cached_property
     def node_keys(self) -> list[Hashable]:
-        """What tells nodes apart."""
+        """A key of each node: nodes with equal keys are charged alike."""
         columns = [
             zip(
                 (term.bytes * term.elements).tolist(),

@@ -96,20 +96,20 @@ OVERLAPS = ("gradient", "prefetch")
 """What may overlap in the time that is searched: what is a program with a queue."""
 
 _PIECES = 4
-"""The most pieces of the backward pass of which each has a price."""
+"""The most pieces of the backward pass, each with a price of its own."""
 
 _ROUNDS = 6
 """The most mixtures of paths whose least plan is found."""
 
 _CLOSE = 1.002
-"""How much better a mixture may be at most that no further one is sought for."""
+"""By how much a mixture may be better, at most, for no further one to be sought."""
 
 _SIMULATED, _OVERHEAD = 2**11, 8
 """The most nodes of plans that are simulated to improve others, and in a list of plans; and how
 many nodes more a plan takes as long as."""
 
 _FEW = 2**6
-"""The plans of which there is no list if it would have fewer."""
+"""The fewest plans of a list: none is made where it could have fewer."""
 
 _STEPS = 2**22
 """The most steps that the costs of moves, or of a list, may take."""

@@ -78,7 +78,7 @@ class ShortSteps:
     Attributes
     ----------
     meshes
-        Those that may be asked for: what is computed of one is so of all.
+        Those that may be evaluated: what is computed for one is computed for all at once.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class ShortSteps:
         return self._shortened(0)
 
     def _meshes_with(self, mesh: Mesh, *, alike: int = 0) -> list[Mesh]:
-        """Return a mesh and the others that may be asked for, of which some degrees are alike."""
+        """Return a mesh, and the others of `meshes` whose first degrees are the same."""
         rest = (other for other in self.meshes if other[:alike] == mesh[:alike] and other != mesh)
         return [mesh, *rest]
 

@@ -30,7 +30,6 @@ from hypar_opt.instance.staged import StagedPlan, StagePlan, in_stages_of, reduc
 from hypar_opt.plan.stages import Stages
 from hypar_opt.search.memory.relaxation import LayerModes, dual_bound
 from hypar_opt.search.two_level_neighbourhood import least_compute
-from hypar_opt.step.uneven import divides_evenly
 from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks, kinds_of_layers
 from hypar_opt.workload.tensors import workload_of
 
@@ -116,7 +115,7 @@ class Units:
 
 
 class PartsOfArray:
-    """The array in so many parts: the problems of its stages, and what units take at least."""
+    """The array in a part for each stage: the problems of stages, and least times of units."""
 
     def __init__(
         self,
@@ -167,7 +166,7 @@ class PartsOfArray:
     def instance(
         self, stage: int, units: tuple[int, int], count: int, held: tuple[int, ...]
     ) -> Instance:
-        """Return the problem of some units in so many micro-batches."""
+        """Return the problem of some units with a number of micro-batches."""
         network, is_whole = self.units.network, units == (0, self.units.count)
         problem = self._whole
         if not (is_whole and self.any_batches):
@@ -249,10 +248,8 @@ class PartsOfArray:
         return self._hops[key]
 
     def even(self, count: int) -> bool:
-        """Return whether all parts of so many micro-batches are equal."""
-        instance = self._by_itself(0, count)
-        images = instance.problem.batch // count
-        return divides_evenly(images, instance.problem.hierarchy, instance.rule)
+        """Return whether stages split a number of micro-batches evenly."""
+        return self._by_itself(0, count).splits_evenly(count)
 
 
 def check_pins_of(instance: Instance, count: int) -> None:

@@ -250,7 +250,7 @@ class StagedEvaluator:
     # Exactly
 
     def counted(self, one: Configuration) -> list[CountedStage]:
-        """Return what stages hold, and how to find what they take: of those alike one."""
+        """Return what stages hold, and how to find their times; equal stages are counted once."""
         shape, count = _shape(one), one.micro_batches
         stages, in_flight = self.shape_of(one)
         trained = self.staged.training.model_copy(update={"micro_batches": count})

@@ -172,7 +172,7 @@ def launching(
 
 
 class StepTimes(NamedTuple):
-    """The seconds of a step's micro-batches, of which any number has the same.
+    """The seconds of a step's micro-batches, whatever their number.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class StepTimes(NamedTuple):
     launching: float
 
     def of(self, micro_batches: int) -> float:
-        """Return the seconds of a step of so many micro-batches, as `simulate_step` says them."""
+        """Return the seconds of a step of a number of micro-batches, as of `simulate_step`."""
         return max(self.last + (micro_batches - 1) * self.before, micro_batches * self.launching)
 
 
@@ -370,7 +370,7 @@ def _updates(
 def _epilogues(
     problem: Problem, workload: Workload, array: Array, options: RunOptions, rows: Rows
 ) -> Sequence[float | OfParts]:
-    """Return the seconds of what follows each node's products; a profile does not tell them."""
+    """Return the seconds of what follows each node's products; 0 where a profile is measured."""
     if options.profile is not None:
         return [0.0] * len(workload.nodes)
     states = states_from_rows(rows, len(workload.nodes))

@@ -193,7 +193,7 @@ class Repeats:
 
     @cached_property
     def _nodes_by_shards(self) -> Mapping[Shards, Sequence[int]]:
-        """The nodes of which the same is split."""
+        """The nodes by what is split of their weights."""
         nodes: dict[Shards, list[int]] = {}
         for node, shards in self.sharded.items():
             nodes.setdefault(shards, []).append(node)
@@ -204,7 +204,7 @@ class Repeats:
         return self.sharded[node].at(level) if node in self.sharded else SHARDED[0]
 
     def splits(self, nodes: int, level: int, word: str) -> NDArray[np.bool_]:
-        """Return of which nodes a word of `SHARDED` says what is split at a level."""
+        """Return the nodes of whose weights a level splits what a word of `SHARDED` names."""
         split = np.full(nodes, word == SHARDED[0])
         for shards, members in self._nodes_by_shards.items():
             split[members] = shards.at(level) == word

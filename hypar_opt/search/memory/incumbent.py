@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hypar_opt.search.result import Search, SearchRequest
 
 NEVER = Fraction(2**62)
-"""The cost of a mode of which no plan fits."""
+"""The cost of a mode in which no plan fits."""
 
 
 class NothingFitsError(NoAnswerError):
@@ -65,7 +65,7 @@ class NothingFitsError(NoAnswerError):
 
 
 class NothingFasterError(NoAnswerError):
-    """No plan that fits takes less than what is of interest: that is proved."""
+    """No plan that fits is faster than the limit of a search: that is proved."""
 
     def __init__(self, message: str = "no plan takes less than what is of interest") -> None:
         super().__init__(message)
