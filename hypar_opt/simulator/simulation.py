@@ -84,9 +84,12 @@ def simulate_step(
     tasks = program(plan, workload, array, options, rows)
     measured = _measured(tasks, array, options)
     bounds = _bounds(tasks, array.interconnect, options, in_lockstep=measured.in_lockstep)
-    stalls = _stalls(plan, workload, array, options, measured.seconds)
+    repeats = repeats_on(plan.network.description, plan.problem, workload, array, options)
+    # The device waits where it is faster than the host launches its kernels.
+    launched = options.micro_batches * launching(plan.problem, workload, array, repeats)
+    stalls = max(0.0, launched - measured.seconds)
     memory, capacity, device_memory = _memory(plan, workload, array, rows, options)
-    times = _passes(plan, workload, _repeats(plan, workload, array, options))
+    times = _passes(plan, workload, repeats)
     words, between_vaults = _accessed(plan, workload, rows, times)
     macs = zip(
         times, layer_macs(workload, array.accelerator.mac_count, options.input_sizes), strict=True
@@ -118,9 +121,7 @@ def simulate_step(
         events=measured.events,
         trace=trace_of(measured, tasks, array.interconnect) if options.trace else None,
         of_training=FrozenDict(options.of_training),
-        experts=fullest_experts(
-            plan.problem, workload, rows, _repeats(plan, workload, array, options)
-        ),
+        experts=fullest_experts(plan.problem, workload, rows, repeats),
     )
 
 
@@ -135,20 +136,12 @@ def step_times(
     """Return the seconds from which those that `simulate_step` says follow, and nothing else."""
     tasks = program(plan, workload, array, options, rows)
     on = array.interconnect
+    repeats = repeats_on(plan.network.description, plan.problem, workload, array, options)
     return StepTimes(
         seconds_of(tasks, on, efficiency=array.efficiency_of_overlap),
         seconds_of(of_one_micro_batch(tasks), on, efficiency=array.efficiency_of_overlap),
-        _launching(plan, workload, array, options),
+        launching(plan.problem, workload, array, repeats),
     )
-
-
-def _repeats(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> Repeats:
-    return repeats_on(plan.network.description, plan.problem, workload, array, options)
-
-
-def _launching(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> float:
-    repeats = _repeats(plan, workload, array, options)
-    return launching(plan.problem, workload, array, repeats)
 
 
 def _passes(plan: Plan, workload: Workload, repeats: Repeats) -> list[int]:
@@ -199,14 +192,6 @@ def _bounds(
         for bound in (in_sequence, critical_path if in_lockstep else lower_bound)
     )
     return sequence, lowest
-
-
-def _stalls(
-    plan: Plan, workload: Workload, array: Array, options: RunOptions, seconds: float
-) -> float:
-    """Return how long the device waits where it is faster than the host launches its kernels."""
-    launched = options.micro_batches * _launching(plan, workload, array, options)
-    return max(0.0, launched - seconds)
 
 
 def _stalled(seconds: float) -> tuple[LayerTime, ...]:
