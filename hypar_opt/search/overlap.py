@@ -324,7 +324,7 @@ class PlansWithOverlap:
         return self._simulated(rows, self._by_events)
 
     def time(self, rows: Rows) -> float:
-        """Return what `seconds` does, but for rounding; it is known from then on, and quicker."""
+        """Return what `seconds` does, but for rounding: in less time, and computed once."""
         if rows not in self.times:
             self.times[rows] = self._simulated(rows, self._run)
         return self.times[rows]
@@ -336,7 +336,7 @@ class PlansWithOverlap:
 
     @cached_property
     def _program(self) -> Callable[[Rows], Sequence[Task]]:
-        """Returns the tasks of a plan; those of the last one are known."""
+        """Returns the tasks of a plan; those of the last one are cached."""
         step = self.plan, self._once, self._array, self.options
         return lru_cache(maxsize=1)(partial(program, *step))
 

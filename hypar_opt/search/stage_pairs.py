@@ -116,7 +116,7 @@ class _Stage:
 
     @property
     def excess(self) -> Fraction:
-        """What of its memory its fastest plan needs more; 0 where it fits, or nothing is known."""
+        """The part of its memory that its fastest plan lacks; 0 if it fits, or has no bound."""
         if self.low is None or self.low.excess <= 0:
             return Fraction()
         return self.low.excess / TrainingMode(self.search).capacity
@@ -161,7 +161,7 @@ class Pair:
 
     @property
     def errors(self) -> list[NothingFitsError]:
-        """Of stages of which no plan is known that fits."""
+        """Why some stages have no plan that fits."""
         return [stage.error for stage in self._stages.values() if stage.error]
 
     @cached_property

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 _ROUNDED = 1 - Fraction(1, 2**20)
-"""What is left of sums of charges that may be rounded otherwise than those of a whole stage."""
+"""A factor for sums of charges, which may be rounded otherwise than those of a whole stage."""
 
 
 class Units:
-    """What a network may be cut into, and which of that is alike."""
+    """The units that a network may be cut into, and which of them are equal."""
 
     def __init__(self, network: Network, problem: Problem, stages: Stages | None) -> None:
         borders = [0, *cuts_between_blocks(network), len(network.layers)]
@@ -72,7 +72,7 @@ class Units:
         self.kinds = self._kinds(problem)
 
     def _kinds(self, problem: Problem) -> list[int]:
-        """Return the first unit that is like each one; the first of all is like no other."""
+        """Return for each unit the first that equals it; the first of all equals no other."""
         words = problem.training.recompute, problem.training.shard, problem.training.gather
         kinds = [*range(self.count)]
         if problem.constraints.fix or any(isinstance(word, Mapping) for word in words):
@@ -88,7 +88,7 @@ class Units:
 
     @property
     def runs(self) -> list[range]:
-        """Units that follow one another and are alike."""
+        """Runs of equal units that follow one another."""
         starts = [n for n, kind in enumerate(self.kinds) if n == 0 or self.kinds[n - 1] != kind]
         return [range(*ends) for ends in pairwise([*starts, self.count])]
 

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     Allowed = Callable[[Configuration], bool]
 
 _ROUNDED = 1 - 2.0**-20
-"""What is left of bounds, whose sums may be rounded otherwise than a simulation's."""
+"""A factor for bounds, whose sums may be rounded otherwise than a simulation's."""
 
 _NEAR = 1 - 2.0**-10
 """How much of the estimated memory of a stage has to fit before it is counted exactly."""

@@ -133,7 +133,7 @@ def step_times(
     *,
     rows: Rows,
 ) -> StepTimes:
-    """Return the seconds from which those that `simulate_step` says follow, and nothing else."""
+    """Return what the seconds of `simulate_step` are computed from, and nothing else."""
     tasks = program(plan, workload, array, options, rows)
     on = array.interconnect
     repeats = repeats_on(plan.network.description, plan.problem, workload, array, options)

@@ -73,7 +73,7 @@ class NothingFasterError(NoAnswerError):
 
 @dataclass
 class Incumbent:
-    """The best plan that fits of a search whose training is left open, and what counts plans.
+    """The best plan so far that fits, of a search that leaves training open, and its counting.
 
     Parameters
     ----------
