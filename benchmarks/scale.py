@@ -37,6 +37,7 @@ from hypar_opt.hardware.arrays import load
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.plan.problem import Problem
+from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.run import run
 from hypar_opt.simulator.step import program
 from hypar_opt.workload.parallelism import CHOICES
@@ -50,7 +51,8 @@ def around_rings(preset: str, solver: str = "dp", **topology: object) -> float:
     array = Array.model_validate(table)
     batch = 16 * array.interconnect.accelerators
     plan = ho.solve("vgg-a", array=array, batch=batch, solver=solver, **HYPAR)
-    tasks = program(plan, workload_of(ho.load("vgg-a"), plan.batch), array)
+    workload = workload_of(ho.load("vgg-a"), plan.batch)
+    tasks = program(plan, workload, array, RunOptions(), plan.assignments())
     taken, measured = cpu_seconds(lambda: run(tasks, array.interconnect))
     print(f"{measured.events:,} computations and messages: {taken:.2f} s")
     return taken

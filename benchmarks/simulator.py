@@ -27,6 +27,7 @@ from benchmarks.measure import judged, size
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import load
 from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.run import run, run_by_events
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import Task
@@ -57,7 +58,7 @@ def step_on(kind: str, accelerators: int) -> Step:
     workload = workload_of(ho.load("vgg-e"), plan.batch)
     topology = array.topology
     return (
-        program(plan, workload, array),
+        program(plan, workload, array, RunOptions(), plan.assignments()),
         lambda: Interconnect(topology.graph(), topology.grid()),
     )
 

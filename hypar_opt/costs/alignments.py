@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.state_charges import MAX_ENTRIES, State, choices_by_level, states_of
-from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.deadline import Deadline
 from hypar_opt.errors import RefusedError
 from hypar_opt.step.states import Indices
 
@@ -103,7 +103,7 @@ def alignments(
     groups: Groups,
     sources: Sequence[Indices],
     targets: Sequence[Indices],
-    deadline: Deadline = NEVER,
+    deadline: Deadline,
 ) -> tuple[Indices, Indices]:
     """Return all ways to align two states, but for the order of the levels of a group.
 
@@ -182,7 +182,7 @@ def bracketing_costs(
 
 
 def states_in_classes(
-    cost: CostModel, workload: Workload, levels: int, deadline: Deadline = NEVER
+    cost: CostModel, workload: Workload, levels: int, deadline: Deadline
 ) -> Sequence[State]:
     """Return all states that a node may have, unless their classes align in too many ways.
 

@@ -245,7 +245,8 @@ class CostModel(ABC):
 
     # What the costs of this package say besides
 
-    def end_keys(self, workload: Workload) -> tuple[Hashable, ...] | None:  # noqa: ARG002
+    @property
+    def end_keys(self) -> tuple[Hashable, ...] | None:
         """What boundaries' charges depend on besides what they move, by node; None if nothing."""
         return None
 

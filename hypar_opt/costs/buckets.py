@@ -147,7 +147,7 @@ class LatencyShares:
 
     @property
     def node_keys(self) -> list[bytes]:
-        """What tells nodes apart: their shares."""
+        """A key of each node: nodes with equal keys have equal shares."""
         return [shares.tobytes() for shares in np.moveaxis(self.ends, 2, 0)]
 
     def for_nodes(

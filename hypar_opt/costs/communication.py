@@ -116,8 +116,8 @@ class CommunicationCost(CostModel):
     def rules(self, workload: Workload, levels: int) -> StepRules:
         """Return the rules of what a workload exchanges at so many levels."""
         parts = self._parts(max(levels, len(self.sizes)))
-        options = self.reading, self.phases, self.by_largest_shard, self.unequal
-        return rules_of(workload, Hierarchy(parts), *options)
+        of = workload, Hierarchy(parts), self.reading, self.phases
+        return rules_of(*of, by_largest_shard=self.by_largest_shard, unequal=self.unequal)
 
     def charge(self, operation: Collective) -> Integers:
         """Return the bytes that an operation moves, times its level's weight."""

@@ -81,7 +81,7 @@ class DeviceLoad:
 
     @cached_property
     def node_keys(self) -> list[Hashable]:
-        """What tells nodes apart."""
+        """A key of each node: nodes with equal keys are charged alike."""
         columns = [
             zip(
                 (term.bytes * term.elements).tolist(),
@@ -158,7 +158,7 @@ def papers_loads(
     nodes: Indices,
     states: States,
     problem: ProblemFields,
-    shares: Sequence[Share] = (),
+    shares: Sequence[Share],
 ) -> list[Integers]:
     """Return the bytes that nodes hold as the paper counts, in all accelerators together.
 

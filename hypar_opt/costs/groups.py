@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.work import Work
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.integers import Integers
     from hypar_opt.plan.problem import Problem

@@ -94,7 +94,7 @@ class Hops:
 
     @cached_property
     def node_keys(self) -> list[Hashable]:
-        """What tells nodes apart."""
+        """A key of each node: nodes with equal keys are charged alike."""
         return [self._nodes.get(node) for node in range(len(self.workload.nodes))]
 
     def charges(self, nodes: Indices, states: States, per_second: Fraction | int) -> Integers:

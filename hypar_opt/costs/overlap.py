@@ -34,13 +34,11 @@ from hypar_opt.costs.time import TimeCost
 from hypar_opt.integers import exact_dtype, scale
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import exact_sum
-from hypar_opt.workload.early_stop import needed_again
-from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import with_repeats
 from hypar_opt.workload.repeats import REDUCTION_GROUPS, SCATTERED_EACH_MICRO_BATCH, SINGLE_PASS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from hypar_opt.costs.base import CostModel, Symmetries
     from hypar_opt.costs.buckets import LatencyShare
@@ -133,8 +131,6 @@ class OverlapTime(TimeCost):
     waits
         Whether exchanges of the program are waited for; else each may run beside a computation, as
         around rings of context parallelism, and is free.
-    recomputed
-        What runs again, in place of what the workload says: less of it, where a step stops early.
     """
 
     prices: Prices | None = None
@@ -142,7 +138,6 @@ class OverlapTime(TimeCost):
     update: int = 1
     scale: int = 1
     waits: bool = True
-    recomputed: Mapping[int, int | None] | None = None
 
     @classmethod
     def of(
@@ -191,19 +186,6 @@ class OverlapTime(TimeCost):
     def is_additive(self) -> bool:
         """Whether charges add up: to the bound, in which latencies of buckets are shared out."""
         return True
-
-    def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
-        return super().node(self._running(workload), nodes, states)
-
-    def edge(
-        self, workload: Workload, boundaries: Indices, sources: States, targets: States
-    ) -> list[Integers]:
-        return super().edge(self._running(workload), boundaries, sources, targets)
-
-    def _running(self, workload: Workload) -> Workload:
-        if self.recomputed is None:
-            return workload
-        return with_repeats(workload, replace(workload.repeats, recomputed=self.recomputed))
 
     def charges(
         self,
@@ -293,26 +275,19 @@ class OverlapTime(TimeCost):
     def _dtype(self) -> type[np.int64 | np.object_]:
         return exact_dtype(self.max_total)
 
-    def end_keys(self, workload: Workload) -> tuple[Hashable, ...] | None:
-        if self.prices is None and self.recomputed is None:
-            return None
+    @property
+    def end_keys(self) -> tuple[Hashable, ...] | None:
         # What the queue is charged is of nodes.
-        return self._keys_of_prices(workload, *(self.prices[:2] if self.prices else ()))
-
-    def _keys_of_prices(self, workload: Workload, *prices: Sequence[int]) -> tuple[Hashable, ...]:
-        """Return some prices of each node, and whether it runs again."""
-        again = [node in (self.recomputed or ()) for node in range(len(workload.nodes))]
-        return tuple(zip(*prices, again, strict=True))
+        return tuple(zip(*self.prices[:2], strict=True)) if self.prices else None
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
-        """Return what is charged alike: nodes by their prices and what runs again of them, too."""
+        """Return what is charged alike: nodes by their prices, too."""
         symmetries = super().symmetries(workload, levels)
-        if self.prices is None and self.recomputed is None:
+        if self.prices is None:
             return symmetries
-        keys = self._keys_of_prices(workload, *(self.prices or ()))
-        of_units = self.of_units.node_keys if self.of_units else [b""] * len(keys)
+        of_units = self.of_units.node_keys if self.of_units else [b""] * len(workload.nodes)
         return symmetries._replace(
-            node_keys=[*zip(symmetries.node_keys, keys, of_units, strict=True)]
+            node_keys=[*zip(symmetries.node_keys, *self.prices, of_units, strict=True)]
         )
 
 
@@ -376,27 +351,11 @@ def _scattered(workload: Workload) -> list[int]:
     return [node for node, shards in sharded if (shards.gradients, shards.weights) != (None, None)]
 
 
-def of_program(
-    cost: CostModel, workload: Workload, *, array: Array, early_stop: bool = False
-) -> OverlapTime:
-    """Return the bound on a time of which the program alone is charged.
-
-    Parameters
-    ----------
-    array
-        Whose steps they are.
-    early_stop
-        Whether what runs again stops at the last tensor that a backward pass reads.
-    """
+def of_program(cost: CostModel, workload: Workload, *, array: Array) -> OverlapTime:
+    """Return the bound on a time, of steps on an array, of which the program alone is charged."""
     overlap = array.overlap or "none"
     waits = waits_on(array) and overlap != "branches"
-    bound = OverlapTime.of(least_of(cost.time, array, overlap), workload, waits=waits)
-    if not (early_stop and workload.repeats.recomputed):
-        return bound
-    fused = Fused.on(array.accelerator)
-    return replace(
-        bound, recomputed=needed_again(workload, workload.repeats.recomputed, fused=fused)
-    )
+    return OverlapTime.of(least_of(cost.time, array, overlap), workload, waits=waits)
 
 
 def least_of(cost: TimeCost, array: Array, overlap: str) -> TimeCost:

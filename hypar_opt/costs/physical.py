@@ -122,7 +122,7 @@ class Rings(Pairs):
         return self.among if min(stage) else None
 
     def runs(self, levels: int) -> list[tuple[int, ...]]:
-        """Return the levels of which no two stages of a reduction share any."""
+        """Return runs of levels: a stage of any reduction lies within one of them."""
         return self.stages(range(levels))
 
 

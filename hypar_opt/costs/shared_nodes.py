@@ -45,8 +45,6 @@ def level_tables(
     cost: CostModel,
     rows: Rows,
     tensors: Tensors | None = None,
-    *,
-    rule: SplitRule | None = None,
 ) -> Iterator[tuple[CostTable, Sequence[int]]]:
     """Yield each level's table, given the choices above it, and its nodes' choices; H1 first.
 
@@ -57,11 +55,9 @@ def level_tables(
     tensors
         The layouts of shared tensors. Default: the cheapest over all levels, or level by level if
         there are too many to compare.
-    rule
-        How shared tensors, too, may be split; None for any way.
     """
     above: list[Sequence[int]] = []
-    for full in rows_with_shared(workload, cost, rows, tensors, rule=rule):
+    for full in rows_with_shared(workload, cost, rows, tensors):
         yield level_table(cost, workload, above), full
         above.append(full)
 
@@ -156,7 +152,7 @@ def _over_all_levels(
     # A tensor neighbours layers alone: each boundary has one at an end, or none.
     boundaries, at = np.nonzero(np.isin(workload.ends, tensors))
     tensor_ends, far_ends = workload.ends[boundaries, at], workload.ends[boundaries, 1 - at]
-    kinds = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers[boundaries]
+    kinds = kinds_of_boundaries(workload, cost.end_keys).numbers[boundaries]
     # What is alike is charged once: the kind and end of a boundary, and its other end's choices.
     cases = np.ascontiguousarray(np.column_stack([kinds, at, choices[:, far_ends].T]))
     numbers, first = index_by_key(row.tobytes() for row in cases)

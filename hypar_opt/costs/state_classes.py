@@ -231,7 +231,7 @@ class ClassTable:
 
 @dataclass(eq=False)
 class ChargeCache:
-    """What kinds of boundaries are charged at least and at most, by the last cost that was asked.
+    """What kinds of boundaries are charged at least and at most, by the last cost that was used.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ class ChargeCache:
     of_nodes: dict[tuple[int, ...], Integers] | None = None
 
     def of(self, cost: CostModel) -> dict[tuple[Hashable, ...], tuple[Integers, int]]:
-        """Return what is known of a cost's kinds, and will be."""
+        """Return the charges of a cost's kinds so far, to which its tables add theirs."""
         if cost != self.cost:
             self.cost, self.of_kinds = cost, {}
             self.of_nodes = None if self.of_nodes is None else {}
@@ -366,10 +366,8 @@ class PairsOfStates:
         RefusedError
             If there are more alignments than memory allows.
         """
-        end_keys = self.cost.end_keys(self.workload)
-        once = kinds_of_boundaries(with_repeats(self.workload, SINGLE_PASS), end_keys).numbers[
-            self.boundaries
-        ]
+        kinds = kinds_of_boundaries(with_repeats(self.workload, SINGLE_PASS), self.cost.end_keys)
+        once = kinds.numbers[self.boundaries]
         counts = self.workload.repeats.counts(len(self.workload.nodes))[-2:]
         sources, targets = self.workload.ends[self.boundaries].T
         read, written = (

@@ -161,7 +161,7 @@ class StateTable:
         # An edge's matrix has an entry for each pair of states.
         check_states(len(workload.nodes), choices * 2)
         order = state_indices(self.states, choices)
-        kinds, of_kinds = kinds_of_boundaries(workload, cost.end_keys(workload))
+        kinds, of_kinds = kinds_of_boundaries(workload, cost.end_keys)
         charged: list[Integers] = []
         for boundary in of_kinds:
             deadline.check()
@@ -262,7 +262,7 @@ class StateTable:
         """
         cost, workload, cache = self.cost, self.workload, cache or ChargeCache()
         columns, below, above = self._columns, *(bounds or (cost, cost))
-        boundary_kinds, boundaries = kinds_of_boundaries(workload, cost.end_keys(workload))
+        boundary_kinds, boundaries = kinds_of_boundaries(workload, cost.end_keys)
         symmetries = below.symmetries(workload, self.levels)
         (node_kinds, nodes), node = self.of_nodes(deadline, cache, symmetries.node_keys)
         allowed = self._allowed_to_all[nodes]

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from hypar_opt.costs.device_load import PricedLoad
     from hypar_opt.costs.reductions import Levels, Places, Reduction
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.work import Work
     from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.hierarchy import SplitRule
     from hypar_opt.integers import Integers

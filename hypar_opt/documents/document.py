@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
@@ -231,6 +233,13 @@ def _describe(error: ErrorDetails, data: object, *, in_file: bool) -> tuple[str,
     if error["type"] == "float_type" and type(error["input"]) is int:
         problem = f"{problem} of at most 1.8e308"
     return ", ".join(where), f"{problem}, got {shown(error['input'])}"
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """Return a SHA-256 of a document's content, which the layout of its file does not affect."""
+    # Sorted and without spaces: equal contents must give equal text.
+    canonical_json = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(canonical_json.encode()).hexdigest()
 
 
 def rule(problem: str) -> PydanticCustomError:

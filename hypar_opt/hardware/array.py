@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -34,6 +32,7 @@ from hypar_opt.documents.document import (
     ElementBytes,
     Name,
     Printable,
+    digest_of,
     file_name,
     read_text,
     rule,
@@ -520,13 +519,6 @@ class Array(Documented, Document):
     @cached_property
     def _digest(self) -> str:
         return digest_of(self.description())
-
-
-def digest_of(description: dict[str, Any]) -> str:
-    """Return a SHA-256 of an array's description."""
-    # Sorted and without spaces: equal descriptions must give equal text.
-    canonical_json = json.dumps(description, sort_keys=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(canonical_json.encode()).hexdigest()
 
 
 def _interleaved(dimensions: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, ...]]:

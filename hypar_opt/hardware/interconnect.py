@@ -308,7 +308,7 @@ class Interconnect:
             moved += (added - digit) * stride
         return moved
 
-    def _at_once(self, lanes: tuple[Lane, ...], among: range | None = None) -> BisectionLink:
+    def _at_once(self, lanes: tuple[Lane, ...], among: range | None) -> BisectionLink:
         """Return the link of messages sent at once, by what it takes for a byte of the exchange.
 
         The bottleneck channel decides: under max-min fairness its flows share it equally until

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 MAX_MEMBERS = 64
-"""Of more constraints none is left out: a check of all takes a while on a large network."""
+"""The most constraints of which some are left out: each check takes a while on large networks."""
 
 _SPLITS = ("even", "runnable")
 """The constraints on what all splits have to be."""

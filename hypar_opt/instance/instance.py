@@ -21,6 +21,7 @@ from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.last_resort import with_last_resort
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.step.readings import READINGS
+from hypar_opt.step.uneven import divides_evenly
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,6 +133,11 @@ class Instance:
         names = {"_plain", "_with_shared", *attributes}
         vars(variant).update({name: value for name, value in vars(self).items() if name in names})
         return variant
+
+    def splits_evenly(self, micro_batches: int) -> bool:
+        """Return whether plans split the images of each of a number of micro-batches evenly."""
+        images = self.problem.batch // micro_batches
+        return divides_evenly(images, self.problem.hierarchy, self.rule)
 
     @cached_property
     def workload(self) -> Workload:
@@ -283,7 +289,7 @@ class Instance:
 
     @property
     def cached_classes(self) -> ClassTable | None:
-        """The states in classes, if they were asked for."""
+        """The states in classes, if these have been built."""
         return vars(self).get("_classes")
 
     @cached_property

@@ -203,7 +203,7 @@ class LeastLoads:
         """
         return papers_load(self._workload, self._problem).at(np.array(parts, object)[:, None])
 
-    def completed(self, level: int, above: Parts, choice: int, way: Way | None = None) -> Integers:
+    def completed(self, level: int, above: Parts, choice: int, way: Way | None) -> Integers:
         """Return each layer's least load after a level's choice; `impossible` if there is none."""
         loads = self._after(level, above, choice, None)
         if way is not None:

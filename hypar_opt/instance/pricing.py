@@ -86,7 +86,6 @@ def price_plans(
     tensors: Sequence[Tensors | None],
     *,
     rule: SplitRule | None = None,
-    charged: bool = False,
 ) -> list[tuple[Fraction, ...]]:
     """Return the cost of each level of several plans of as many levels.
 
@@ -95,10 +94,8 @@ def price_plans(
     plans : (plans, levels, layers)
     tensors
         Of each plan; else as in `price_levels`.
-    charged
-        Whether to return the sums of what tables charge, where these are less.
     """
-    charges = _charges(workload, cost, plans, tensors, rule=rule, charged=charged)
+    charges = _charges(workload, cost, plans, tensors, rule=rule)
     return [of_plan.levels for of_plan in charges]
 
 
@@ -127,7 +124,7 @@ class Charged(NamedTuple):
 
 
 def charged_beside_baselines(
-    instance: Instance, rows: Rows, tensors: Tensors | None = None, *, run: bool = False
+    instance: Instance, rows: Rows, tensors: Tensors | None, *, run: bool = False
 ) -> Charged:
     """Return what a plan costs in the problem's objective, or in bytes of a run.
 

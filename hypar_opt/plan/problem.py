@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from hypar_opt.documents.document import Document, ElementBytes, Name, Size, rule
+from hypar_opt.documents.document import Document, ElementBytes, Name, Size, digest_of, rule
 from hypar_opt.errors import unknown
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.links import BisectionLink
@@ -140,7 +140,6 @@ class ArrayRecord(Record):
         The former is gone, and the paper's arrays were known by their digests.
         """
         from hypar_opt.hardware.accelerator import without_buffer
-        from hypar_opt.hardware.array import digest_of
 
         described: Any = data.get("description") if isinstance(data, dict) else None
         if not isinstance(described, dict) or "model" in described:

@@ -10,7 +10,6 @@ Source: docs/decisions/0005-joint-optimum.md.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from fractions import Fraction
@@ -21,12 +20,19 @@ from pydantic import Discriminator, Field, Strict, Tag, model_validator
 
 from hypar_opt.checked import checked
 from hypar_opt.documents import files
-from hypar_opt.documents.document import Document, Table, read_text, rule, validate, write_whole
+from hypar_opt.documents.document import (
+    Document,
+    Table,
+    digest_of,
+    read_text,
+    rule,
+    validate,
+    write_whole,
+)
 from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import CheckFailedError, HyparError, InputError, RefusedError
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.hardware.array import digest_of
 from hypar_opt.plan.plan import Plan, WithOverlap
 from hypar_opt.plan.schemas import WITHOUT_LAYOUTS
 from hypar_opt.proofs.chains import TableProof, bound_of_chain, prove_chain
@@ -693,5 +699,4 @@ def _digest(plan: Plan) -> str:
             k: v for k, v in plan.array.description.description().items() if k != "model"
         }
         proven["array"] |= {"description": description, "digest": digest_of(description)}
-    text = json.dumps(proven, sort_keys=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    return digest_of(proven)

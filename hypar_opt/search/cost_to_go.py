@@ -111,7 +111,7 @@ class GraphCompletion:
         return self.buckets.column(node, 0, scope)
 
 
-def completion_along_chain(instance: Instance, deadline: Deadline = NEVER) -> Completion | None:
+def completion_along_chain(instance: Instance, deadline: Deadline) -> Completion | None:
     """Return the completions along a chain, without a memory limit; else as `chain_table`.
 
     Raises
@@ -127,7 +127,7 @@ def completion_along_chain(instance: Instance, deadline: Deadline = NEVER) -> Co
     return ChainCompletion(table, states, allowed)
 
 
-def completion_by_elimination(instance: Instance, deadline: Deadline = NEVER) -> Completion:
+def completion_by_elimination(instance: Instance, deadline: Deadline) -> Completion:
     """Return the completions on any graph, without a memory limit.
 
     Raises

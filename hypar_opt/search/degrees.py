@@ -478,18 +478,12 @@ def all_that_fit(
     *,
     fixed: Mapping[str, Any] | None = None,
     allowed: Allowed | None = None,
-    early_stop: bool = False,
     deadline: Deadline = NEVER,
     progress: Progress = silent,
 ) -> list[Evaluated]:
     """Return all configurations that fit, or those until a deadline, as `search_degrees` does."""
-    evaluator = Evaluator(
-        network,
-        problem,
-        early_stop=early_stop,
-        kv_replicated="tp" in (fixed or {}),
-        deadline=deadline,
-    )
+    kv_replicated = "tp" in (fixed or {})
+    evaluator = Evaluator(network, problem, kv_replicated=kv_replicated, deadline=deadline)
     evaluated: list[Evaluated] = []
     with suppress(NoAnswerError):  # a limit
         for considered in _considered(evaluator, allowed, fixed):

@@ -65,7 +65,7 @@ from hypar_opt.search.two_level_neighbourhood import least_compute
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
-from hypar_opt.simulator.step import StepTimes, divides, launching, program, repeats_on
+from hypar_opt.simulator.step import StepTimes, launching, program, repeats_on
 from hypar_opt.simulator.tasks import of_one_micro_batch
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
@@ -96,20 +96,20 @@ OVERLAPS = ("gradient", "prefetch")
 """What may overlap in the time that is searched: what is a program with a queue."""
 
 _PIECES = 4
-"""The most pieces of the backward pass of which each has a price."""
+"""The most pieces of the backward pass, each with a price of its own."""
 
 _ROUNDS = 6
 """The most mixtures of paths whose least plan is found."""
 
 _CLOSE = 1.002
-"""How much better a mixture may be at most that no further one is sought for."""
+"""By how much a mixture may be better, at most, for no further one to be sought."""
 
 _SIMULATED, _OVERHEAD = 2**11, 8
 """The most nodes of plans that are simulated to improve others, and in a list of plans; and how
 many nodes more a plan takes as long as."""
 
 _FEW = 2**6
-"""The plans of which there is no list if it would have fewer."""
+"""The fewest plans of a list: none is made where it could have fewer."""
 
 _STEPS = 2**22
 """The most steps that the costs of moves, or of a list, may take."""
@@ -137,18 +137,13 @@ class BoundOfPlans(NamedTuple):
 
 
 def bound_of_all_plans(
-    network: Network, problem: Problem, deadline: Deadline = NEVER, *, early_stop: bool = False
+    network: Network, problem: Problem, deadline: Deadline = NEVER
 ) -> BoundOfPlans:
     """Return a lower bound on the time with overlap of all plans that fit.
 
     No step takes less than its program: what is computed, and the exchanges that are waited for.
     These are a cost that adds up; so its least sum within the memory of a device, however layers
     train, bounds all plans of the problem's choices.
-
-    Parameters
-    ----------
-    early_stop
-        Whether what runs again stops at the last tensor that a backward pass reads.
 
     Raises
     ------
@@ -162,7 +157,7 @@ def bound_of_all_plans(
     searched = Instance.to_search(network, problem)
     check_overlap(searched)
     assert problem.array is not None
-    bounded = partial(of_program, array=problem.array.description, early_stop=early_stop)
+    bounded = partial(of_program, array=problem.array.description)
     instance = replace(searched, bounded=bounded)
     solver = SOLVERS[default_solver(instance, "joint")]()
     search, result = within_memory(SearchRequest(instance, solver, deadline=deadline), joint)
@@ -329,7 +324,7 @@ class PlansWithOverlap:
         return self._simulated(rows, self._by_events)
 
     def time(self, rows: Rows) -> float:
-        """Return what `seconds` does, but for rounding; it is known from then on, and quicker."""
+        """Return what `seconds` does, but for rounding: in less time, and computed once."""
         if rows not in self.times:
             self.times[rows] = self._simulated(rows, self._run)
         return self.times[rows]
@@ -341,13 +336,13 @@ class PlansWithOverlap:
 
     @cached_property
     def _program(self) -> Callable[[Rows], Sequence[Task]]:
-        """Returns the tasks of a plan; those of the last one are known."""
+        """Returns the tasks of a plan; those of the last one are cached."""
         step = self.plan, self._once, self._array, self.options
         return lru_cache(maxsize=1)(partial(program, *step))
 
     def _run(self, tasks: Sequence[Task]) -> float:
         efficiency = self._array.efficiency_of_overlap
-        if not divides(self._array, self.options):
+        if not any(self.options.in_parts_on(self._array)):
             parts = [RepeatedPart(0, len(tasks))]
             with suppress(NotInLockstepError):
                 return seconds_of_parts(tasks, parts, self._messages, efficiency)
@@ -590,7 +585,7 @@ class PlansWithOverlap:
 
         kinds = np.stack([kinds_of_nodes(workload).numbers, keys, *choices])
         changes: NDArray[Any] = of_kinds(kinds, of_nodes).astype(exact_dtype(cost.max_total))
-        numbers = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers
+        numbers = kinds_of_boundaries(workload, cost.end_keys).numbers
         sources, targets = workload.ends.T
         kinds = np.stack([numbers, *choices[:, sources], *choices[:, targets]])
         for moved in (0, 1):
@@ -698,7 +693,7 @@ class Faster(NamedTuple):
 
 
 def faster_configuration(
-    plan: Plan, overlap: str, deadline: Deadline = NEVER, *, wider: bool = False
+    plan: Plan, overlap: str, deadline: Deadline, *, wider: bool = False
 ) -> Faster | None:
     """Return the best configuration that a plan's problem has, where it takes less than the plan.
 

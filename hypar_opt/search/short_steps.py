@@ -22,7 +22,7 @@ from hypar_opt.plan.configuration import (
 )
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.options import RunOptions
-from hypar_opt.simulator.step import divides, repeats_on
+from hypar_opt.simulator.step import repeats_on
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
 from hypar_opt.workload.recomputation import repetitions, with_repeats
@@ -78,7 +78,7 @@ class ShortSteps:
     Attributes
     ----------
     meshes
-        Those that may be asked for: what is computed of one is so of all.
+        Those that may be evaluated: what is computed for one is computed for all at once.
     """
 
     def __init__(
@@ -129,14 +129,14 @@ class ShortSteps:
     def is_branched(self) -> bool:
         """Whether more runs beside the program than one queue."""
         options = RunOptions()
-        return options.on(self.array)[1] == "branches" or divides(self.array, options)
+        return options.on(self.array)[1] == "branches" or any(options.in_parts_on(self.array))
 
     @cached_property
     def _uniform(self) -> Short:
         return self._shortened(0)
 
     def _meshes_with(self, mesh: Mesh, *, alike: int = 0) -> list[Mesh]:
-        """Return a mesh and the others that may be asked for, of which some degrees are alike."""
+        """Return a mesh, and the others of `meshes` whose first degrees are the same."""
         rest = (other for other in self.meshes if other[:alike] == mesh[:alike] and other != mesh)
         return [mesh, *rest]
 

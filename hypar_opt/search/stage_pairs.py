@@ -1,4 +1,4 @@
-"""So many pipeline stages in so many micro-batches: their best cuts, and a bound on all of these.
+"""A number of pipeline stages and of micro-batches: the best cuts, and a bound on all cuts.
 
 A stage takes at least what its units take, or what a stage of some of them takes, and the others by
 themselves. The cuts that cost least by these bounds are asked what they take, until all of them are
@@ -64,7 +64,7 @@ _A_SECOND = 10**15
 """The parts of a second in which cuts are compared, where these are not too many."""
 
 _LONGEST_RUN = 24
-"""The most units that are alike of which it is asked what they take together at least."""
+"""The longest run of equal units of which the joint least time is computed."""
 
 
 def _renamed(solved: Instance, alike: Instance) -> Training:
@@ -86,12 +86,12 @@ def _renamed(solved: Instance, alike: Instance) -> Training:
 
 @dataclass
 class _Stage:
-    """What is known of a stage, and of those that are alike.
+    """What is known so far of a stage, and of all that equal it.
 
     Parameters
     ----------
     units
-        Where it begins and ends, as it was asked first.
+        Where it begins and ends: of those that are equal, the first.
     links
         Those of its messages before and behind it.
     value
@@ -99,7 +99,7 @@ class _Stage:
     proved
         A bound on what it takes once it is settled.
     low
-        Its bound in any memory; None unless that was asked.
+        Its bound in any memory; None if it has not been computed.
     """
 
     number: int
@@ -116,7 +116,7 @@ class _Stage:
 
     @property
     def excess(self) -> Fraction:
-        """What of its memory its fastest plan needs more; 0 where it fits, or nothing is known."""
+        """The part of its memory that its fastest plan lacks; 0 if it fits, or has no bound."""
         if self.low is None or self.low.excess <= 0:
             return Fraction()
         return self.low.excess / TrainingMode(self.search).capacity
@@ -127,7 +127,7 @@ class _Stage:
 
 
 class PairPlan(NamedTuple):
-    """A plan of so many stages in so many micro-batches; fields as of `StagesFound`."""
+    """A plan of a pair's numbers of stages and micro-batches; fields as of `StagesFound`."""
 
     seconds: Fraction
     stages: Stages
@@ -136,7 +136,7 @@ class PairPlan(NamedTuple):
 
 
 class Pair:
-    """So many stages in so many micro-batches: their cuts, and a bound on all of these.
+    """A number of stages and of micro-batches: the cuts, and a bound on all of these.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ class Pair:
 
     @property
     def errors(self) -> list[NothingFitsError]:
-        """Of stages of which no plan is known that fits."""
+        """Why some stages have no plan that fits."""
         return [stage.error for stage in self._stages.values() if stage.error]
 
     @cached_property
@@ -241,7 +241,7 @@ class Pair:
     def _more_of_runs(
         self, scaled: Callable[[Fraction], int], each: Sequence[int]
     ) -> NDArray[np.int64]:
-        """Return what runs of units that are alike take more at least than one by one."""
+        """Return by how much runs of equal units take longer, at least, than unit by unit."""
         units, more = self.parts.units, np.zeros((len(each) + 1,) * 2, np.int64)
         for run in units.runs:
             of_each = -(-len(run) // self.parts.count)

@@ -30,7 +30,6 @@ from hypar_opt.instance.staged import StagedPlan, StagePlan, in_stages_of, reduc
 from hypar_opt.plan.stages import Stages
 from hypar_opt.search.memory.relaxation import LayerModes, dual_bound
 from hypar_opt.search.two_level_neighbourhood import least_compute
-from hypar_opt.step.uneven import divides_evenly
 from hypar_opt.workload.stages import RECEIVED, cuts_between_blocks, kinds_of_layers
 from hypar_opt.workload.tensors import workload_of
 
@@ -47,13 +46,13 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 _ROUNDED = 1 - Fraction(1, 2**20)
-"""What is left of sums of charges that may be rounded otherwise than those of a whole stage."""
+"""A factor for sums of charges, which may be rounded otherwise than those of a whole stage."""
 
 
 class Units:
-    """What a network may be cut into, and which of that is alike."""
+    """The units that a network may be cut into, and which of them are equal."""
 
-    def __init__(self, network: Network, problem: Problem, stages: Stages | None = None) -> None:
+    def __init__(self, network: Network, problem: Problem, stages: Stages | None) -> None:
         borders = [0, *cuts_between_blocks(network), len(network.layers)]
         self._units: list[tuple[range, ...]] = [(range(*border),) for border in pairwise(borders)]
         if stages is not None:
@@ -73,7 +72,7 @@ class Units:
         self.kinds = self._kinds(problem)
 
     def _kinds(self, problem: Problem) -> list[int]:
-        """Return the first unit that is like each one; the first of all is like no other."""
+        """Return for each unit the first that equals it; the first of all equals no other."""
         words = problem.training.recompute, problem.training.shard, problem.training.gather
         kinds = [*range(self.count)]
         if problem.constraints.fix or any(isinstance(word, Mapping) for word in words):
@@ -89,7 +88,7 @@ class Units:
 
     @property
     def runs(self) -> list[range]:
-        """Units that follow one another and are alike."""
+        """Runs of equal units that follow one another."""
         starts = [n for n, kind in enumerate(self.kinds) if n == 0 or self.kinds[n - 1] != kind]
         return [range(*ends) for ends in pairwise([*starts, self.count])]
 
@@ -116,7 +115,7 @@ class Units:
 
 
 class PartsOfArray:
-    """The array in so many parts: the problems of its stages, and what units take at least."""
+    """The array in a part for each stage: the problems of stages, and least times of units."""
 
     def __init__(
         self,
@@ -167,7 +166,7 @@ class PartsOfArray:
     def instance(
         self, stage: int, units: tuple[int, int], count: int, held: tuple[int, ...]
     ) -> Instance:
-        """Return the problem of some units in so many micro-batches."""
+        """Return the problem of some units with a number of micro-batches."""
         network, is_whole = self.units.network, units == (0, self.units.count)
         problem = self._whole
         if not (is_whole and self.any_batches):
@@ -249,10 +248,8 @@ class PartsOfArray:
         return self._hops[key]
 
     def even(self, count: int) -> bool:
-        """Return whether all parts of so many micro-batches are equal."""
-        instance = self._by_itself(0, count)
-        images = instance.problem.batch // count
-        return divides_evenly(images, instance.problem.hierarchy, instance.rule)
+        """Return whether stages split a number of micro-batches evenly."""
+        return self._by_itself(0, count).splits_evenly(count)
 
 
 def check_pins_of(instance: Instance, count: int) -> None:

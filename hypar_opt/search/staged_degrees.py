@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     Allowed = Callable[[Configuration], bool]
 
 _ROUNDED = 1 - 2.0**-20
-"""What is left of bounds, whose sums may be rounded otherwise than a simulation's."""
+"""A factor for bounds, whose sums may be rounded otherwise than a simulation's."""
 
 _NEAR = 1 - 2.0**-10
 """How much of the estimated memory of a stage has to fit before it is counted exactly."""
@@ -250,7 +250,7 @@ class StagedEvaluator:
     # Exactly
 
     def counted(self, one: Configuration) -> list[CountedStage]:
-        """Return what stages hold, and how to find what they take: of those alike one."""
+        """Return what stages hold, and how to find their times; equal stages are counted once."""
         shape, count = _shape(one), one.micro_batches
         stages, in_flight = self.shape_of(one)
         trained = self.staged.training.model_copy(update={"micro_batches": count})

@@ -124,7 +124,7 @@ class TableSolver:
     def _is_infeasible(
         self, table: ThresholdTable | FactoredTable | ClassTable | PrunedTable
     ) -> bool:
-        """Return whether a claim that no assignment is allowed is our own, or ours tell the same.
+        """Return whether a claim that no assignment is allowed is our solver's, or confirmed by it.
 
         Thresholds allow some assignment by construction.
         """

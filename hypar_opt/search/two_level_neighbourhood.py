@@ -142,7 +142,7 @@ def _table(
     node: Integers = np.broadcast_to(charges, (len(nodes), len(own)))[kinds]
     between = (cost.level_separable(workload) or cost).attributed
     ends = made[:, workload.ends.T].reshape(2 * levels, -1)
-    boundary_kinds = kinds_of_boundaries(workload, cost.end_keys(workload)).numbers.tolist()
+    boundary_kinds = kinds_of_boundaries(workload, cost.end_keys).numbers.tolist()
     kinds, boundaries = index_by_key(zip(boundary_kinds, *ends.tolist(), strict=True))
     step = max(1, _PAIRS // len(own) ** 2)
     tables: list[Integers] = []

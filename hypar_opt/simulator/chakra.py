@@ -528,7 +528,7 @@ class Traces:
         return [share * pieces[(part - way * (turn + 1)) % count] for part in range(count)]
 
     def _tag(self, task: ExchangeTask, micro_batch: int) -> int:
-        """Return what tells messages between two accelerators apart.
+        """Return what distinguishes messages between two accelerators.
 
         Twice the number of the place in the network, and one more backward; further on with each
         micro-batch.

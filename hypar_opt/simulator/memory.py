@@ -211,7 +211,7 @@ def counted_memory(
 
 
 def bytes_by_node(
-    holds: HoldArrays, program: Program, share: Share | None = None, *, exact_shares: bool = False
+    holds: HoldArrays, program: Program, share: Share | None, *, exact_shares: bool
 ) -> dict[str, list[int]]:
     """Return what the fullest accelerator holds of each node of a plan, of `KEPT` and `MOMENTS`.
 

@@ -167,6 +167,14 @@ class RunOptions(Frozen):
         """Return the collective and the overlap: an array's own where the options name none."""
         return self.collective or array.collective, self.overlap or array.overlap or "none"
 
+    def in_parts_on(self, array: Array) -> tuple[bool, float]:
+        """Return `ring` and `hidden`: an array's own where the options state none.
+
+        If neither is anything, no exchange that the program waits for runs beside computations.
+        """
+        ring = array.ring if self.ring is None else self.ring
+        return bool(ring), (array.hidden or 0.0) if self.hidden is None else self.hidden
+
 
 def _check_shards(word: str) -> None:
     try:

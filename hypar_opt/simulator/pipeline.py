@@ -124,7 +124,7 @@ def stage_passes(
     workload
         Of a micro-batch.
     rows : (levels, nodes)
-        As for `hypar_opt.simulator.simulate_step`.
+        As for `hypar_opt.simulator.simulation.simulate_step`.
     measure
         Returns the seconds of some tasks, given the node of each; None for events.
     often
@@ -170,8 +170,8 @@ def stage_tasks(
     array: Array,
     options: RunOptions,
     *,
-    rows: Rows | None = None,
-    gradients: bool = False,
+    rows: Rows,
+    gradients: bool,
 ) -> tuple[dict[tuple[Phase, int], Sequence[Task]], Sequence[Task]]:
     """Return the tasks of a micro-batch's passes by phase and chunk, and those once a step.
 
@@ -182,7 +182,6 @@ def stage_tasks(
     gradients
         Whether the weights' gradients have passes of their own.
     """
-    rows = plan.assignments() if rows is None else rows
     step = plan.problem, workload, array, options, rows
     visits, ends = _cut(plan.network.description, *step)
     tasks = [task for _, of_node in visits for task in of_node]
@@ -249,20 +248,19 @@ def pipeline_step(
     schedule: str,
     micro_batches: int,
     *,
-    overlapped: bool = False,
     tied: Sequence[TiedReduction] = (),
 ) -> PipelineStep:
     """Walk a step through a schedule.
+
+    Both ends wait for messages, and those of either direction pass a border together, as
+    Megatron-LM's do: of each, an end waits for half.
 
     Parameters
     ----------
     stages
         What each takes, in order.
     schedule
-        One of `hypar_opt.simulator.pipeline_order.SCHEDULES`.
-    overlapped
-        Whether stages compute while messages are sent. Else both ends wait, and messages of either
-        direction pass a border together, as Megatron-LM's do: of each, an end waits for half.
+        One of `hypar_opt.workload.parallelism.SCHEDULES`.
     tied
         Sums of gradients, one after another, each when all of its stages have ended all else.
 
@@ -278,9 +276,9 @@ def pipeline_step(
         gradients = seconds[Phase.GRADIENT] = [stage.gradients for stage in stages]
         pairs = [zip(*of_stage, strict=True) for of_stage in zip(backward, gradients, strict=True)]
         seconds[Phase.BACKWARD] = [tuple(a - b for a, b in of_stage) for of_stage in pairs]
-    hops = [stage.hop / (1 if overlapped else 2) for stage in stages]
+    hops = [stage.hop / 2 for stage in stages]
     once = [stage.once for stage in stages]
-    run = walked(passes, seconds, hops=hops, overlapped=overlapped, once=once)
+    run = walked(passes, seconds, hops=hops, once=once)
     intervals = tuple(
         tuple(
             (start, start + seconds[one.phase][device][one.chunk])

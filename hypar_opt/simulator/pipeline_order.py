@@ -178,7 +178,6 @@ def walked(
     seconds: Mapping[Phase, Sequence[Sequence[float]]],
     *,
     hops: Sequence[float] | None = None,
-    overlapped: bool = True,
     once: Sequence[float] | None = None,
 ) -> PipelineRun:
     """Return what a step in stages takes.
@@ -190,9 +189,8 @@ def walked(
     seconds
         Of each phase: each device's chunks, for one micro-batch.
     hops
-        The seconds of a message from each device to the next, and of errors back.
-    overlapped
-        Whether devices compute while messages are sent; else both ends wait for them.
+        The seconds for which either end of a message from each device to the next, and of errors
+        back, waits: nothing is computed meanwhile.
     once
         What each device does after its last pass.
 
@@ -219,13 +217,12 @@ def walked(
                     if awaited not in ended:
                         break
                     received = hops[min(part, awaited[1]) % stages] if awaited[1] != part else 0.0
-                    start = max(start, ended[awaited] + received * overlapped)
-                    start += received * (not overlapped)
+                    start = max(start, ended[awaited]) + received
                 end = start + seconds[phase][device][chunk]
                 begun[device].append(start)
-                if not overlapped and phase is Phase.FORWARD and part < last:
+                if phase is Phase.FORWARD and part < last:
                     end += hops[device]
-                if not overlapped and phase is Phase.BACKWARD and part:
+                if phase is Phase.BACKWARD and part:
                     end += hops[device - 1]
                 ended[phase, part, number] = free[device] = end
                 remaining -= 1

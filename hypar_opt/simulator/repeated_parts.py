@@ -106,7 +106,7 @@ def seconds_of_parts(
     tasks: Sequence[Task],
     parts: Sequence[RepeatedPart],
     messages: Messages,
-    efficiency: float = 1.0,
+    efficiency: float,
 ) -> float:
     """Return the seconds of a step, as `hypar_opt.simulator.run.run` measures them.
 

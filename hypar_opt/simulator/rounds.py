@@ -62,7 +62,7 @@ class MessageRounds:
 
     task: int
     rounds: Sequence[RepeatedRound]
-    together: bool = False
+    together: bool
 
 
 def in_rounds(

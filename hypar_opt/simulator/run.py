@@ -301,7 +301,7 @@ def event_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = Fal
     return differ**2 * sum(_rounds(task, max_rounds) for task in tasks)
 
 
-def _check_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = False) -> None:
+def _check_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool) -> None:
     """Refuse a step before it is run event by event.
 
     Raises

@@ -23,7 +23,7 @@ from hypar_opt.simulator.tasks import (
     Task,
     changed,
 )
-from hypar_opt.workload.repeats import EPILOGUE, PASS, REDUCTION_GROUPS, SINGLE_PASS
+from hypar_opt.workload.repeats import EPILOGUE, PASS, REDUCTION_GROUPS
 
 if TYPE_CHECKING:
     from hypar_opt.costs.physical import Pairs
@@ -69,10 +69,10 @@ class Schedule:
     collective: Pairs
     buckets: Sequence[Sequence[int]]
     overlap: str
-    repeats: Repeats = SINGLE_PASS
-    updates: Sequence[float | OfParts] = ()
-    units: Sequence[range] = ()
-    epilogues: Sequence[float | OfParts] = ()
+    repeats: Repeats
+    updates: Sequence[float | OfParts]
+    units: Sequence[range]
+    epilogues: Sequence[float | OfParts]
 
     def tasks(self) -> tuple[Task, ...]:
         """Return the tasks, forward and then backward through the layers.

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
 
-_AS_THE_ARRAY = RunOptions()
 _ALIKE = 1e-9
 """Relative tolerance within which links are equally loaded: their seconds differ by rounding."""
 
@@ -55,9 +54,9 @@ def simulate_step(
     plan: Plan,
     workload: Workload,
     array: Array,
-    options: RunOptions = _AS_THE_ARRAY,
+    options: RunOptions,
     *,
-    rows: Rows | None = None,
+    rows: Rows,
 ) -> StepResult:
     """Simulate one training step of a plan.
 
@@ -70,7 +69,7 @@ def simulate_step(
         made for this array.
     rows : (levels, nodes)
         The choices of all the workload's nodes, as `hypar_opt.costs.shared_nodes.rows_with_shared`
-        returns them; None if layers share nothing.
+        returns them.
 
     Raises
     ------
@@ -80,15 +79,17 @@ def simulate_step(
         If a row has no choice for each node.
     """
     collective, overlap = options.on(array)
-    rows = plan.assignments() if rows is None else rows
     if any(len(row) != len(workload.nodes) for row in rows):
         raise ValueError(f"a row should have a choice for each of {len(workload.nodes)} nodes")
     tasks = program(plan, workload, array, options, rows)
     measured = _measured(tasks, array, options)
     bounds = _bounds(tasks, array.interconnect, options, in_lockstep=measured.in_lockstep)
-    stalls = _stalls(plan, workload, array, options, measured.seconds)
+    repeats = repeats_on(plan.network.description, plan.problem, workload, array, options)
+    # The device waits where it is faster than the host launches its kernels.
+    launched = options.micro_batches * launching(plan.problem, workload, array, repeats)
+    stalls = max(0.0, launched - measured.seconds)
     memory, capacity, device_memory = _memory(plan, workload, array, rows, options)
-    times = _passes(plan, workload, _repeats(plan, workload, array, options))
+    times = _passes(plan, workload, repeats)
     words, between_vaults = _accessed(plan, workload, rows, times)
     macs = zip(
         times, layer_macs(workload, array.accelerator.mac_count, options.input_sizes), strict=True
@@ -120,9 +121,7 @@ def simulate_step(
         events=measured.events,
         trace=trace_of(measured, tasks, array.interconnect) if options.trace else None,
         of_training=FrozenDict(options.of_training),
-        experts=fullest_experts(
-            plan.problem, workload, rows, _repeats(plan, workload, array, options)
-        ),
+        experts=fullest_experts(plan.problem, workload, rows, repeats),
     )
 
 
@@ -132,25 +131,17 @@ def step_times(
     array: Array,
     options: RunOptions,
     *,
-    rows: Rows | None = None,
+    rows: Rows,
 ) -> StepTimes:
-    """Return the seconds from which those that `simulate_step` says follow, and nothing else."""
+    """Return what the seconds of `simulate_step` are computed from, and nothing else."""
     tasks = program(plan, workload, array, options, rows)
     on = array.interconnect
+    repeats = repeats_on(plan.network.description, plan.problem, workload, array, options)
     return StepTimes(
         seconds_of(tasks, on, efficiency=array.efficiency_of_overlap),
         seconds_of(of_one_micro_batch(tasks), on, efficiency=array.efficiency_of_overlap),
-        _launching(plan, workload, array, options),
+        launching(plan.problem, workload, array, repeats),
     )
-
-
-def _repeats(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> Repeats:
-    return repeats_on(plan.network.description, plan.problem, workload, array, options)
-
-
-def _launching(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> float:
-    repeats = _repeats(plan, workload, array, options)
-    return launching(plan.problem, workload, array, repeats)
 
 
 def _passes(plan: Plan, workload: Workload, repeats: Repeats) -> list[int]:
@@ -201,14 +192,6 @@ def _bounds(
         for bound in (in_sequence, critical_path if in_lockstep else lower_bound)
     )
     return sequence, lowest
-
-
-def _stalls(
-    plan: Plan, workload: Workload, array: Array, options: RunOptions, seconds: float
-) -> float:
-    """Return how long the device waits where it is faster than the host launches its kernels."""
-    launched = options.micro_batches * _launching(plan, workload, array, options)
-    return max(0.0, launched - seconds)
 
 
 def _stalled(seconds: float) -> tuple[LayerTime, ...]:

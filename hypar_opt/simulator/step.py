@@ -38,7 +38,6 @@ from hypar_opt.workload.repeats import EPILOGUE, PASS, Repeats
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.costs.work import Work
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem, ProblemFields
@@ -46,29 +45,22 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
-_AS_THE_ARRAY = RunOptions()
-
 
 def program(
-    plan: Plan,
-    workload: Workload,
-    array: Array,
-    options: RunOptions = _AS_THE_ARRAY,
-    rows: Rows | None = None,
+    plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
 ) -> tuple[Task, ...]:
     """Return the tasks of a plan's step on an array.
 
     Parameters
     ----------
     rows : (levels, nodes)
-        As for `hypar_opt.simulator.simulate_step`.
+        As for `hypar_opt.simulator.simulation.simulate_step`.
 
     Raises
     ------
     HyparError
         If the profile is not of this network and batch.
     """
-    rows = plan.assignments() if rows is None else rows
     check_groups(plan, array, options)
     step = plan.problem, workload, array, options, rows
     tasks = schedule_of(plan.network.description, *step).tasks()
@@ -116,21 +108,13 @@ def in_parts(
     return tasks if into is None or options.on(array)[1] == "branches" else divided(tasks, into)
 
 
-def divides(array: Array, options: RunOptions) -> bool:
-    """Return whether exchanges that the program waits for may run beside computations."""
-    ring = array.ring if options.ring is None else options.ring
-    hidden = array.hidden if options.hidden is None else options.hidden
-    return bool(ring or hidden)
-
-
 def _divided(
     problem: Problem, workload: Workload, array: Array, options: RunOptions, rows: Rows
 ) -> Divided | None:
     """Return which exchanges run beside the computations next to them; None if none do."""
-    if not divides(array, options):
+    ring, hidden = options.in_parts_on(array)
+    if not (ring or hidden):
         return None
-    ring = array.ring if options.ring is None else options.ring
-    hidden = (array.hidden or 0.0) if options.hidden is None else options.hidden
     nodes = [*enumerate(workload.nodes)][workload.shared :]
     rings = {
         (node.name, level)
@@ -188,7 +172,7 @@ def launching(
 
 
 class StepTimes(NamedTuple):
-    """The seconds of a step's micro-batches, of which any number has the same.
+    """The seconds of a step's micro-batches, whatever their number.
 
     Parameters
     ----------
@@ -203,7 +187,7 @@ class StepTimes(NamedTuple):
     launching: float
 
     def of(self, micro_batches: int) -> float:
-        """Return the seconds of a step of so many micro-batches, as `simulate_step` says them."""
+        """Return the seconds of a step of a number of micro-batches, as of `simulate_step`."""
         return max(self.last + (micro_batches - 1) * self.before, micro_batches * self.launching)
 
 
@@ -386,7 +370,7 @@ def _updates(
 def _epilogues(
     problem: Problem, workload: Workload, array: Array, options: RunOptions, rows: Rows
 ) -> Sequence[float | OfParts]:
-    """Return the seconds of what follows each node's products; a profile does not tell them."""
+    """Return the seconds of what follows each node's products; 0 where a profile is measured."""
     if options.profile is not None:
         return [0.0] * len(workload.nodes)
     states = states_from_rows(rows, len(workload.nodes))

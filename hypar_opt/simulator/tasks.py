@@ -175,7 +175,7 @@ def of_one_micro_batch(tasks: Sequence[Task]) -> list[Task]:
 
 
 def only(tasks: Sequence[Task], belongs: Callable[[Task], bool]) -> list[Task]:
-    """Return some tasks; the others, for which those behind them wait, take no time."""
+    """Return all tasks; those that do not belong take no time, and only keep the order."""
     return [
         task if belongs(task) else ComputeTask(task.layer, task.phase, 0.0, task.after)
         for task in tasks

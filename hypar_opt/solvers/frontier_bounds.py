@@ -39,7 +39,7 @@ _MOST_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 """Of an array in NumPy: layers of a frontier take one each, if they have one port only, too."""
 
 _ROUNDING = 2.0**-30
-"""Of a sum of floats: more than those of a million layers lose."""
+"""A bound on the relative rounding of a sum of floats, for up to a million layers."""
 
 _NEAR = 8
 """Layers before and behind a narrow place among which none is narrower."""

@@ -69,7 +69,7 @@ def cheapest_states(
 
 
 def cheapest_by_bounds(
-    table: FactoredTable, rank: NDArray[np.intp], deadline: Deadline = NEVER
+    table: FactoredTable, rank: NDArray[np.intp], deadline: Deadline
 ) -> tuple[int, int, list[int]]:
     """Return the least cost where a table's pairs are lower bounds, a bound, and the states.
 

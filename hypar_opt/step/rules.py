@@ -23,7 +23,7 @@ import numpy as np
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.sharding.conversions import StepKind, even_axes, exchanges, reorders
-from hypar_opt.sharding.passes import TRAINING, Phase
+from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.operations import Collective
 from hypar_opt.step.readings import reading_of
 from hypar_opt.step.states import level_choices, replicas
@@ -111,8 +111,8 @@ class StepRules:
         self,
         workload: Workload,
         hierarchy: Hierarchy,
-        reading: str = "executed",
-        phases: tuple[Phase, ...] = TRAINING,
+        reading: str,
+        phases: tuple[Phase, ...],
         *,
         by_largest_shard: bool = False,
         unequal: bool = False,
@@ -663,19 +663,8 @@ class StepRules:
         return bound * self.workload.elements * self.workload.most_repeats
 
 
-@lru_cache(maxsize=128)
-def rules_of(
-    workload: Workload,
-    hierarchy: Hierarchy,
-    reading: str,
-    phases: tuple[Phase, ...],
-    by_largest_shard: bool = False,
-    unequal: bool = False,
-) -> StepRules:
-    """Return a workload's rules, whose tables are computed once."""
-    return StepRules(
-        workload, hierarchy, reading, phases, by_largest_shard=by_largest_shard, unequal=unequal
-    )
+rules_of = lru_cache(maxsize=128)(StepRules)
+"""Returns a workload's rules, whose tables are computed once."""
 
 
 @lru_cache(maxsize=64)

@@ -52,9 +52,7 @@ def passes_of(workload: Workload, phase: Phase) -> NDArray[np.int64]:
     return forward if phase is Phase.FORWARD else backward
 
 
-def layer_macs(
-    workload: Workload, mac_count: MacCount = "output", input_sizes: Sizes = NO_SIZES
-) -> list[int]:
+def layer_macs(workload: Workload, mac_count: MacCount, input_sizes: Sizes = NO_SIZES) -> list[int]:
     """Return each layer's multiply-accumulates of one pass over the batch.
 
     They are counted over the output, or with ``mac_count = "input"`` over the input, as in the
@@ -202,7 +200,7 @@ class WorkRules:
         lacks = workload.layouts.weight < FIRST_SPLIT
         words = self._amounts(workload, stored, lacks, nodes, states, of_weights=True)
         if repeats.sharded:
-            first = repeats.start_levels(len(stored), "state")
+            first = repeats.state_start_levels(len(stored))
             levels = np.arange(self.hierarchy.levels)[:, None, None]
             words = words // copies(lacks & (levels >= first), nodes, states, self.hierarchy)
         return Update(words)

@@ -108,7 +108,7 @@ def _traces(plan: Plan) -> tuple[list[Traces], Array]:
     return Traces.of_stages([(turns, array.interconnect)]), array
 
 
-def _step_run(plan: Plan) -> tuple[tuple[Plan, Workload, Array, RunOptions], Rows | None]:
+def _step_run(plan: Plan) -> tuple[tuple[Plan, Workload, Array, RunOptions], Rows]:
     """Return what a step is of, whatever the reading of its plan, as it runs."""
     from hypar_opt.search.plan_file import repriced
     from hypar_opt.studies.simulation import step_of

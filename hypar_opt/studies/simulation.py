@@ -263,15 +263,14 @@ def simulated_passes(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> S
     from hypar_opt.simulator.pipeline import stage_passes
 
     (_, workload, on, options), rows = step_of(plan, array, run)
-    rows = plan.assignments() if rows is None else rows
     network = plan.network.description
     return stage_passes(network, plan.problem, workload, on, options, rows=rows)
 
 
 def step_of(
     plan: Plan, array: Array, run: Mapping[str, Any]
-) -> tuple[tuple[Plan, Workload, Array, RunOptions], Rows | None]:
-    """Return what a step is of, and the choices of its nodes where there are shared ones."""
+) -> tuple[tuple[Plan, Workload, Array, RunOptions], Rows]:
+    """Return what a step is of, and the choices of its nodes."""
     from hypar_opt.simulator.options import RunOptions
 
     if plan.is_staged:
@@ -282,7 +281,7 @@ def step_of(
     options = RunOptions(**stated)
     options.check_levels(plan.levels)
     workload = micro_batch(plan, options.micro_batches).workload
-    rows = rows_of_plan(plan, workload) if workload.shared else None
+    rows = rows_of_plan(plan, workload) if workload.shared else plan.assignments()
     return (plan, workload, fitting(plan, array), options), rows
 
 

@@ -169,4 +169,4 @@ NEVER_FALLING = frozenset(ACTIVATIONS) - {
     *("gelu", "gelu_erf", "quick_gelu", "clipped_quick_gelu", "silu", "mish", "hardswish"),
     *("abs", "square"),
 }
-"""The activations of which a larger number has no smaller value."""
+"""Activations that are monotonically non-decreasing."""

@@ -65,9 +65,7 @@ def needed_again(
     return FrozenDict(sorted(needed.items()))
 
 
-def reads_back(
-    workload: Workload, node: int, source: int, trained: Sequence[bool] | None = None
-) -> bool:
+def reads_back(workload: Workload, node: int, source: int, trained: Sequence[bool] | None) -> bool:
     """Return whether a node's own backward pass reads what it has of another.
 
     The error of a factor is a product with the other one.

@@ -34,8 +34,8 @@ class Border(NamedTuple):
 
     size: int
     max_parts: int
-    before: int = 0
-    behind: int = 0
+    before: int
+    behind: int
 
     @property
     def halo(self) -> int:

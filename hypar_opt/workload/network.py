@@ -6,8 +6,6 @@ these classes. Sizes in a file are a whole number or ``[height, width]``.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -27,6 +25,7 @@ from hypar_opt.documents.document import (
     Printable,
     Size,
     Table,
+    digest_of,
     rule,
 )
 from hypar_opt.documents.parsing import shown
@@ -351,9 +350,7 @@ class Network(Displayed, Document):
 
     @cached_property
     def _digest(self) -> str:
-        # Canonical JSON, so that order of keys and white space do not change the digest.
-        text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
-        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(self.description())
 
 
 # Asked by a plan and by what prices it; frozen, so that the last few are kept.

@@ -193,7 +193,7 @@ class Repeats:
 
     @cached_property
     def _nodes_by_shards(self) -> Mapping[Shards, Sequence[int]]:
-        """The nodes of which the same is split."""
+        """The nodes by what is split of their weights."""
         nodes: dict[Shards, list[int]] = {}
         for node, shards in self.sharded.items():
             nodes.setdefault(shards, []).append(node)
@@ -204,22 +204,21 @@ class Repeats:
         return self.sharded[node].at(level) if node in self.sharded else SHARDED[0]
 
     def splits(self, nodes: int, level: int, word: str) -> NDArray[np.bool_]:
-        """Return of which nodes a word of `SHARDED` says what is split at a level."""
+        """Return the nodes of whose weights a level splits what a word of `SHARDED` names."""
         split = np.full(nodes, word == SHARDED[0])
         for shards, members in self._nodes_by_shards.items():
             split[members] = shards.at(level) == word
         return split
 
-    def start_levels(self, nodes: int, word: str) -> NDArray[np.int64]:
-        """Return from which level on each node splits what a word of `SHARDED` names.
+    def state_start_levels(self, nodes: int) -> NDArray[np.int64]:
+        """Return from which level on each node splits the optimizer's state.
 
         A level below all others where it does at none.
         """
         levels = np.full(nodes, np.iinfo(np.int64).max)
         for shards, members in self._nodes_by_shards.items():
-            first = shards[SHARDED.index(word) - 1]
-            if first is not None:
-                levels[members] = first
+            if shards.state is not None:
+                levels[members] = shards.state
         return levels
 
     def times(self, collective: GradientCollective, users: Any = 1) -> Any:

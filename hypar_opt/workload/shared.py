@@ -97,7 +97,7 @@ def with_shared_tensors(
     batch: int,
     shared: list[LayerTensors],
     edges: list[Boundary],
-    crossing: Collection[int] = (),
+    crossing: Collection[int],
 ) -> tuple[list[LayerTensors], list[Boundary]]:
     """Return the shared nodes, with one per tensor with several readers, and edges through them.
 

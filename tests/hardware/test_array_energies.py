@@ -10,10 +10,10 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.documents.document import validate
+from hypar_opt.documents.document import digest_of, validate
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware import arrays
-from hypar_opt.hardware.array import Array, digest_of
+from hypar_opt.hardware.array import Array
 from tests.cli.shell import Shell
 
 NO_ENERGIES = "array 'h100-8x8' has no energies, which joules need: a table [energy]"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.documents.document import validate
+from hypar_opt.documents.document import digest_of, validate
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.hardware import arrays
-from hypar_opt.hardware.array import Array, digest_of
+from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.step_model import STEP_MODELS
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import proved_bound

@@ -184,14 +184,12 @@ def drawn(count: int, arrays: Sequence[dict[str, Any]] = IN_LOCKSTEP) -> Iterato
 def test_a_bound_without_prices_is_the_program_of_a_step(first: int) -> None:
     plans = [own for n, own in enumerate(drawn(4 * (first + 1))) if n // 4 == first]
     for own in plans:
-        for early_stop in (False, True):
-            array = own.plan.array.description  # type: ignore[union-attr]
-            asked = own.instance.cost, own.workload
-            bound = own.charged(of_program(*asked, array=array, early_stop=early_stop))
-            for overlap in OVERLAPS:
-                seconds, alone = own.step(overlap=overlap, early_stop=early_stop)
-                assert bound == pytest.approx(alone, rel=ROUNDED)
-                assert bound <= seconds * (1 + ROUNDED)
+        array = own.plan.array.description  # type: ignore[union-attr]
+        bound = own.charged(of_program(own.instance.cost, own.workload, array=array))
+        for overlap in OVERLAPS:
+            seconds, alone = own.step(overlap=overlap)
+            assert bound == pytest.approx(alone, rel=ROUNDED)
+            assert bound <= seconds * (1 + ROUNDED)
 
 
 @pytest.mark.parametrize("first", slow_after(1, range(16)))
@@ -701,15 +699,6 @@ def test_data_parallelism_that_only_computes_is_the_bound_of_all_plans(
     in_units = found.bound * instance.cost.resolution
     assert bound.seconds == float(in_units / instance.cost.time.per_unit)
     assert (in_units == least_compute(instance)) == computed
-
-
-def test_less_is_run_again_where_it_stops_early() -> None:
-    stated: Any = {"array": "mosaic-h100-8", "batch": 64, "recompute": "full", "micro_batches": 1}
-    asked = stated_problem("gpt2", stated | {"shard": "none"})
-    whole, early = (bound_of_all_plans(*asked, early_stop=stop) for stop in (False, True))
-    assert whole.proved
-    assert early.proved
-    assert early.seconds < whole.seconds
 
 
 def test_a_mixture_of_paths_is_the_value_of_a_game() -> None:

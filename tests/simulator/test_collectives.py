@@ -18,6 +18,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import total_cost
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import ComputeTask, ExchangeKind, Task
 from hypar_opt.studies.simulation import per_second
@@ -291,7 +292,7 @@ def of_nodes(collective: str) -> Array:
 def tasks_of(plan: ho.Plan) -> tuple[Task, ...]:
     assert plan.array is not None
     workload = workload_of(plan.network.description, plan.batch, plan.choices)
-    return program(plan, workload, plan.array.description)
+    return program(plan, workload, plan.array.description, RunOptions(), plan.assignments())
 
 
 def test_a_run_reduces_from_the_deepest_level_up_and_gathers_from_the_topmost_down() -> None:

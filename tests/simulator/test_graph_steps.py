@@ -268,7 +268,7 @@ def test_rows_without_a_choice_for_what_is_shared_are_refused() -> None:
     assert plan.array is not None
     workload = Instance.of_plan(plan).workload
     with pytest.raises(ValueError, match="a choice for each of 3 nodes"):
-        simulate_step(plan, workload, plan.array.description, rows=[[0, 1]])
+        simulate_step(plan, workload, plan.array.description, RunOptions(), rows=[[0, 1]])
 
 
 def test_a_layer_that_is_whole_is_computed_on_all_sides() -> None:

@@ -341,7 +341,8 @@ def simulated(tasks: Sequence[Task], interconnect: Interconnect) -> int:
 def test_exchanges_between_pairs_are_in_lockstep(topology: dict[str, Any]) -> None:
     found = array(topology)
     plan = ho.solve("lenet-c", array=found, batch=60, cost="bytes")
-    tasks = program(plan, workload_of(ho.load("lenet-c"), 60, plan.choices), found, RunOptions())
+    workload = workload_of(ho.load("lenet-c"), 60, plan.choices)
+    tasks = program(plan, workload, found, RunOptions(), plan.assignments())
     assert simulated(tasks, found.interconnect) == 1
 
 
@@ -378,7 +379,7 @@ def test_paper_networks_take_as_long_on_the_presets(preset: str) -> None:
     found = arrays.load(preset)
     plan = ho.solve("sconv", array=found)
     workload = workload_of(ho.load("sconv"), plan.batch, plan.choices)
-    tasks = program(plan, workload, found, RunOptions())
+    tasks = program(plan, workload, found, RunOptions(), plan.assignments())
     expected = run_by_events(tasks, found.interconnect)
     assert_same(run(tasks, found.interconnect), expected)
     assert simulated(tasks, found.interconnect) == 1

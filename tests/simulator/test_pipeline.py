@@ -87,21 +87,20 @@ EQUAL = StagePasses((1.0,), (2.0,), (1.0,), 0.5, 0.1)
 
 
 @pytest.mark.parametrize(
-    ("schedule", "micro_batches", "overlapped", "seconds"),
+    ("schedule", "micro_batches", "hop", "seconds"),
     [
         # (m + p - 1)(f + b) and the last backward passes of the stages before, of none.
-        ("1f1b", 8, None, 11 * 3 + 0.5),
-        ("gpipe", 8, None, 11 * 3 + 0.5),
-        ("zb-h1", 8, None, 8 * 3 + 3 * (1 + 1 - 1) + 0.5),
-        # A message a border waits each way, there and back.
-        ("gpipe", 8, True, 11 * 3 + 2 * 3 * 0.1 + 0.5),
+        ("1f1b", 8, 0.0, 11 * 3 + 0.5),
+        ("gpipe", 8, 0.0, 11 * 3 + 0.5),
+        ("zb-h1", 8, 0.0, 8 * 3 + 3 * (1 + 1 - 1) + 0.5),
+        # Each pass but one waits for a message, there and back.
+        ("gpipe", 8, 0.1, 11 * 3 + 2 * 10 * 0.1 + 0.5),
     ],
 )
 def test_equal_stages_take_what_their_formula_says(
-    schedule: str, micro_batches: int, overlapped: bool | None, seconds: float
+    schedule: str, micro_batches: int, hop: float, seconds: float
 ) -> None:
-    own = EQUAL if overlapped is not None else EQUAL._replace(hop=0.0)
-    step = pipeline_step([own] * 4, schedule, micro_batches, overlapped=bool(overlapped))
+    step = pipeline_step([EQUAL._replace(hop=hop)] * 4, schedule, micro_batches)
     assert step.seconds == pytest.approx(seconds)
     assert step.bubbles == pytest.approx([1 - (micro_batches * 3 + 0.5) / seconds] * 4)
     assert [len(own) for own in step.run.begun] == [len(own) for own in step.passes]

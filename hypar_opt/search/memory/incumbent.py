@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hypar_opt.search.result import Search, SearchRequest
 
 NEVER = Fraction(2**62)
-"""The cost of a mode of which no plan fits."""
+"""The cost of a mode in which no plan fits."""
 
 
 class NothingFitsError(NoAnswerError):
@@ -56,16 +56,16 @@ class NothingFitsError(NoAnswerError):
         self,
         counted: CountedPlan,
         *,
-        proved: bool = False,
+        proved: bool,
         at_any_share: bool = False,
-        stopped_by: str = "limits",
+        stopped_by: str,
     ) -> None:
         super().__init__("no plan was found that fits the memory of a device", stopped_by)
         self.counted, self.proved, self.at_any_share = counted, proved, at_any_share
 
 
 class NothingFasterError(NoAnswerError):
-    """No plan that fits takes less than what is of interest: that is proved."""
+    """No plan that fits is faster than the limit of a search: that is proved."""
 
     def __init__(self, message: str = "no plan takes less than what is of interest") -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class NothingFasterError(NoAnswerError):
 
 @dataclass
 class Incumbent:
-    """The best plan that fits of a search whose training is left open, and what counts plans.
+    """The best plan so far that fits, of a search that leaves training open, and its counting.
 
     Parameters
     ----------

@@ -10,21 +10,16 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.integers import divisors
 from hypar_opt.search.memory.modes import mode_free_bound
-from hypar_opt.search.memory.relaxation import (
-    LayerModes,
-)
+from hypar_opt.search.memory.relaxation import LayerModes
 from hypar_opt.search.two_level_neighbourhood import least_compute
-from hypar_opt.step.uneven import divides_evenly
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hypar_opt.search.result import SearchRequest
 
 
 @dataclass
 class ModesByMicroBatches:
-    """The modes of layers by the number of micro-batches, which are made when they are asked for.
+    """The modes of layers by the number of micro-batches, created on demand.
 
     Parameters
     ----------
@@ -42,10 +37,8 @@ class ModesByMicroBatches:
         return self._made[count]
 
     def even(self, count: int) -> bool:
-        """Return whether all parts of so many micro-batches are equal."""
-        instance = self.search.instance
-        images = instance.problem.batch // count
-        return divides_evenly(images, instance.problem.hierarchy, instance.rule)
+        """Return whether plans split a number of micro-batches evenly."""
+        return self.search.instance.splits_evenly(count)
 
     @property
     def every_count(self) -> Sequence[int]:

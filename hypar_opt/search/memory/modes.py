@@ -273,15 +273,20 @@ def bytes_held(
         yield load + transient.total, capacity_of(instance, accelerator, reserved), part
 
 
-def excess_of_memory(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> str | None:
+def excess_of_memory(instance: Instance, rows: Rows) -> str | None:
     """Return what a device needs of what it has, as ``5.038 GB of 5 GB``, if a plan does not fit.
 
-    None if it fits, or the problem has no device's memory; parameters as for `bytes_held`.
+    None if it fits, or the problem has no device's memory. Shared tensors are laid out as is
+    cheapest.
+
+    Parameters
+    ----------
+    rows : (levels, layers)
     """
     problem = instance.problem
     if problem.device_memory is None or problem.array is None:
         return None
-    memory_of_parts = bytes_held(instance, rows, tensors)
+    memory_of_parts = bytes_held(instance, rows)
     memory, capacity, part = max(memory_of_parts, key=lambda amounts: amounts[0] - amounts[1])
     if memory <= capacity:
         return None

@@ -56,8 +56,6 @@ from hypar_opt.search.memory.relaxation import (
 from hypar_opt.search.result import SearchResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hypar_opt.search.result import Search, SearchRequest
 
 _PRICES = 8
@@ -71,7 +69,7 @@ _NODES = 2**13
 """The most plans that are counted in the order of their charges; and nodes of all of them."""
 
 _MANY = 2**8
-"""States of a node from which a bound is sought before a plan."""
+"""From this many states of a node on, a bound is computed before a plan."""
 
 _OUTWEIGHS = 64
 """How much more bytes cost than time where the plan that holds least is sought."""

@@ -56,7 +56,7 @@ class Restricted:
         return self.constant + self.buckets.minimum(0)
 
     def optimum(self, deadline: Deadline, *, canonical: bool) -> tuple[int, ...]:
-        """Return the column of each node in an optimum, if so asked the canonical one."""
+        """Return the column of each node in an optimum, or in the canonical one."""
         chosen, tied = traced_back(self.buckets, 0)
         if canonical and tied:
             sizes = [len(self.columns[node]) for node in self.free]
@@ -67,7 +67,7 @@ class Restricted:
         return tuple(int(column[n]) for column, n in zip(self.columns, places, strict=True))
 
     def costed(
-        self, threshold: int, deadline: Deadline, most_rows: int | None = None
+        self, threshold: int, deadline: Deadline, most_rows: int | None
     ) -> list[tuple[NDArray[np.intp], Integers]]:
         """Return the columns of each node that occur in an assignment of at most a cost.
 

@@ -23,9 +23,7 @@ CBC rounds: of feasible capacities of 10^8 it calls 3 in 100 infeasible.
 """
 
 
-def with_capacity(
-    program: ZeroOneProgram, table: CostTable, largest: int = MAX_CAPACITY
-) -> ZeroOneProgram:
+def with_capacity(program: ZeroOneProgram, table: CostTable, largest: int) -> ZeroOneProgram:
     """Return a table's program with constraints that keep its loads within their capacities.
 
     One constraint for a capacity up to the largest. Else one per digit, with an integer column

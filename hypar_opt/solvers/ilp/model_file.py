@@ -62,7 +62,7 @@ def program_columns(program: ZeroOneProgram) -> list[str]:
 def export_program(
     table: CostTable | PrunedTable,
     path: Path,
-    labels: RowNames | None = None,
+    labels: RowNames | None,
     deadline: Deadline = NEVER,
 ) -> ZeroOneProgram:
     """Write a table's program with its constant, so that its optimum is the table's.

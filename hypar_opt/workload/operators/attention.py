@@ -110,7 +110,7 @@ class ImageWindows(Document):
         return math.prod(2 * size - 1 for size in self.size)
 
     def problem(self, tokens: int) -> str:
-        """Return why so many tokens are no image that these windows tile; empty if they are."""
+        """Return why a sequence of tokens is no image that these windows tile; empty if it is."""
         rows, rest = divmod(tokens, self.columns)
         if rest:
             return f"columns should divide the {tokens} tokens, got {self.columns}"

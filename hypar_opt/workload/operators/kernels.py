@@ -104,7 +104,7 @@ def of_products(*, activation: bool) -> PassesKernels:
 
 
 def of_elements(
-    forward: int = 4, backward: int = 4, *, launches: int = 1, activation: bool = False
+    forward: int = 4, backward: int = 4, *, launches: int = 1, activation: bool
 ) -> PassesKernels:
     """Return the kernels of a layer without products, which read and write each element.
 
