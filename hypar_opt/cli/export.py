@@ -44,17 +44,13 @@ def export(
     approximate: Annotated[bool, APPROXIMATE] = False,
     output_file: Annotated[Path | None, OUTPUT] = None,
 ) -> None:
-    from hypar_opt.execution.formats import FORMATS
     from hypar_opt.search.plan_file import read_plan
+    from hypar_opt.studies import export as study
     from hypar_opt.workload.omitted import left_out, sentences
 
-    written = FORMATS[to]()
     with output.outputs_checked(output_file):
         described = read_plan(plan)
-    if output_file is None:
-        text = written.text(described, approximate=approximate)
-    else:
-        written.write(described, output_file, approximate=approximate)
+    text = study.export(described, to, output_file, approximate=approximate)
     if not approximate:
         # Of formats that say nothing of what is computed; the others are refused then.
         for sentence in sentences(left_out(described.network.description), ()):
