@@ -29,16 +29,8 @@ from pydantic import (
 )
 
 from hypar_opt.checked import checked
-from hypar_opt.documents.document import (
-    Document,
-    ElementBytes,
-    Name,
-    Printable,
-    file_name,
-    read_text,
-    rule,
-    validate,
-)
+from hypar_opt.documents.document import Document, ElementBytes, Name, Printable, rule, validate
+from hypar_opt.documents.files import file_name, read_text
 from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError, argument, excerpt

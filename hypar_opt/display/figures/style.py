@@ -11,7 +11,7 @@ import altair as alt
 import vl_convert
 
 from hypar_opt.display.palette import FAINT, GRID, INK, PALE
-from hypar_opt.documents.document import write_whole
+from hypar_opt.documents.files import write_whole
 from hypar_opt.errors import HyparError
 
 Figure: TypeAlias = alt.LayerChart | alt.FacetChart | alt.HConcatChart | alt.VConcatChart
