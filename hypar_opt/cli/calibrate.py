@@ -65,4 +65,4 @@ def calibrate(
         output.warn(sentence)
     if output_file is not None:
         write_whole(output_file, toml_text(result.array.description()))
-    output.print_result(result, result.document, as_json=as_json)
+    output.print_result(result, as_json=as_json)

@@ -102,8 +102,8 @@ def compare(
     compared = replace(compared, entries=tuple(rows))
     if csv_file is not None:
         output.write_csv(compared.rows(), csv_file)
-    output.draw(picture, lambda figures: figures.figure_of(compared))
-    output.print_result(compared, compared.document, as_json=as_json)
+    output.draw(picture, compared)
+    output.print_result(compared, as_json=as_json)
 
 
 def _arrays(names: str | None, sizes: tuple[int, ...] | None) -> list[Array]:

@@ -127,8 +127,8 @@ def configure(
         write_plan(configured.plan(), output_file)
     if csv_file is not None:
         output.write_csv(configured.rows(), csv_file)
-    output.draw(picture, lambda figures: figures.figure_of(configured))
+    output.draw(picture, configured)
     if text is not None and output_file is None:
         output.print_text(text)
     else:
-        output.print_result(configured, configured.document, as_json=as_json)
+        output.print_result(configured, as_json=as_json)

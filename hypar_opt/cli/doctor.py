@@ -27,5 +27,5 @@ def doctor(
     from hypar_opt.studies import installation
 
     result = installation.doctor(parts or ())
-    output.print_result(result, result.document, as_json=as_json)
+    output.print_result(result, as_json=as_json)
     result.check()

@@ -83,7 +83,7 @@ def explore(
         output.warn(sentence)
     # Made before anything is written: it may be refused.
     page = page_file and exploration_page(explored, request.command_line(context, source))
-    output.draw(picture, lambda figures: figures.figure_of(explored))
+    output.draw(picture, explored)
     if csv_file is not None:
         write_whole(csv_file, plans_csv(explored))
     if page_file is not None and page:

@@ -94,5 +94,5 @@ def pareto(
         )
     if csv_file is not None:
         output.write_csv(fronts.rows(), csv_file)
-    output.draw(picture, lambda figures: figures.figure_of(fronts))
-    output.print_result(fronts, fronts.document, as_json=as_json)
+    output.draw(picture, fronts)
+    output.print_result(fronts, as_json=as_json)
