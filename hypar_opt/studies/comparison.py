@@ -124,6 +124,10 @@ class ComparisonRow:
 _MEANS = Mapping[str, Mapping[str, float | None]]
 
 
+def _means(rows: Comparison) -> dict[str, dict[str, float | None]]:
+    return geometric_means(rows)
+
+
 @dataclass(frozen=True, repr=False)
 class Comparison(Documented, Results[ComparisonRow]):
     """The plans of some cases side by side: one `ComparisonRow` per plan and case."""
@@ -131,7 +135,7 @@ class Comparison(Documented, Results[ComparisonRow]):
     row_columns = Columns.of(ComparisonRow)
     contents = Columns(
         Column("rows", of="entries", type=row_columns),
-        Column("gmean", of=lambda rows: geometric_means(rows), type=_MEANS),
+        Column("gmean", of=_means, type=_MEANS),
         Column("notes", of=lambda rows: disagreements(rows), type=tuple[str, ...]),
     )
 
