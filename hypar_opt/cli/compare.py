@@ -73,7 +73,7 @@ def compare(
         if levels is not None:
             raise HyparError("--hierarchy states the levels; leave --levels out")
         parts = request.hierarchy(hierarchy, whole=whole_levels)
-        arguments["hierarchy"] = request.whole_numbers("--hierarchy", hierarchy, "2,2,2")
+        arguments["hierarchy"] = request.sizes(hierarchy)
         arguments["whole_levels"] = whole_levels
     if parts is not None:
         sizes = (parts.levels,) if parts.of_halves else None
@@ -115,7 +115,7 @@ def _arrays(names: str | None, sizes: tuple[int, ...] | None) -> list[Array]:
     return [find_array(name) for name in names.split(",")]
 
 
-def _check_levels(arrays: list[Array], sizes: tuple[int, ...], *, typed: str | None) -> None:
+def _check_levels(arrays: list[Array], sizes: tuple[int, ...], *, typed: str) -> None:
     """Refuse levels other than those of the named arrays."""
     if set(sizes) == {array.levels for array in arrays}:
         return

@@ -42,7 +42,6 @@ MAX_CASES = 1_000_000
 """The most cases of a sweep: 10 seconds, and half a gigabyte, before the first of them runs."""
 
 Level = Annotated[int, Strict(), Field(ge=1, le=arrays.MAX_LEVELS)]
-Count = Annotated[int, Strict()]
 Value = TypeVar("Value")
 
 
