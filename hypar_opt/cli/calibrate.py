@@ -23,7 +23,7 @@ STEPS = typer.Argument(
     metavar="STEPS.toml",
     help="Measured steps, with the columns that docs/validation.md lists.",
 )
-OUTPUT = options.file_option("-o", "--output", help="The array file with the fitted constants.")
+OUTPUT = options.result_option(help="The array file with the fitted constants.")
 FIT = typer.Option(
     metavar="KEYS",
     help="The constants to fit: gemm, conv, elementwise, flash, launch, host, and of link and"
@@ -31,8 +31,6 @@ FIT = typer.Option(
     " factor on gemm, elementwise and flash for one step; gemm and elementwise for more, and flash"
     " if attention is fused.",
 )
-
-
 TEST = typer.Option(
     metavar="FILE",
     help="Further measured steps, predicted with the fitted constants but not used in the fit.",

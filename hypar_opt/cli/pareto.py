@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,9 +14,6 @@ from hypar_opt.cli.groups import ProblemOptions
 from hypar_opt.cli.options import problem_option, solving_option
 from hypar_opt.cli.signatures import takes_groups
 from hypar_opt.errors import shell_words
-
-if TYPE_CHECKING:
-    pass
 
 EXAMPLES = (
     "hypar-opt pareto vgg-a --array hmc-htree-16",
