@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ from hypar_opt.cli import options, output, request
 from hypar_opt.cli.groups import CostOptions, RunningOptions
 from hypar_opt.cli.options import several
 from hypar_opt.cli.signatures import takes_groups
-from hypar_opt.errors import HyparError, shell_words
+from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -95,11 +94,9 @@ def compare(
             stages=request.stages(stages),
             **arguments,
         )
-    # Reasons name arguments; on the command line they name options.
-    rows = [replace(row, reason=shell_words(row.reason)) if row.reason else row for row in compared]
-    for sentence in comparison.warnings_of_rows(rows):
+    compared = output.worded_for_shell(compared)
+    for sentence in comparison.warnings_of_rows(compared):
         output.warn(sentence)
-    compared = replace(compared, entries=tuple(rows))
     if csv_file is not None:
         output.write_csv(compared.rows(), csv_file)
     output.draw(picture, compared)

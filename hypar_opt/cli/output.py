@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
@@ -131,6 +132,14 @@ def print_result(
         print_json(document or result.document())
     else:
         print_view(result, folds=folds)
+
+
+def worded_for_shell(results: Any) -> Any:
+    """Return results whose reasons name options of the command line, in place of arguments."""
+    entries = (
+        replace(entry, reason=entry.reason and shell_words(entry.reason)) for entry in results
+    )
+    return replace(results, entries=tuple(entries))
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:

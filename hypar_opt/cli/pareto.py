@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,6 @@ from hypar_opt.cli import completion, inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions
 from hypar_opt.cli.options import problem_option, solving_option
 from hypar_opt.cli.signatures import takes_groups
-from hypar_opt.errors import shell_words
 
 EXAMPLES = (
     "hypar-opt pareto vgg-a --array hmc-htree-16",
@@ -78,12 +77,7 @@ def pareto(
             progress=progress,
             **arguments,
         )
-    # Reasons name arguments; on the command line they name options.
-    entries = tuple(
-        replace(front, reason=shell_words(front.reason)) if front.reason else front
-        for front in fronts
-    )
-    fronts = replace(fronts, entries=entries)
+    fronts = output.worded_for_shell(fronts)
     if fronts.moving_more:
         output.warn(
             f"when run, the plans of {fronts.moving_more} of {len(fronts.rows())} points move more"
