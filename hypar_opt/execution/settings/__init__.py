@@ -7,8 +7,8 @@ from hypar_opt.frozen import FrozenDict
 
 FRAMEWORKS = FrozenDict(
     (name, kind())
-    for name, kind in ((name, FORMATS[name]) for name in FORMATS.built_in_names())
-    if issubclass(kind, Framework)
+    for name in FORMATS.built_in_names()
+    if issubclass(kind := FORMATS[name], Framework)
 )
 """The formats of ``export --to`` that are settings of a framework."""
 
