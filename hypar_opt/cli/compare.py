@@ -21,7 +21,7 @@ EXAMPLES = (
 )
 
 NETWORKS = options.network_argument(
-    metavar="NETWORK...|all|paper",
+    metavar="NETWORK|all|paper",
     help="Networks, as for solve; all: the whole zoo, paper: the paper's ten.",
 )
 BATCHES = several(options.BATCH, "B")

@@ -24,8 +24,7 @@ FIX = problem_option(
 )
 MARGIN = problem_option(
     metavar="BYTES",
-    help="Memory to leave free on each accelerator, beside the array's reserve, as 8GB. Default:"
-    " 0.",
+    help="Memory to leave free on each accelerator, beside the array's reserve, as 8GB.",
 )
 FRAMEWORKS = options.several(
     problem_option(

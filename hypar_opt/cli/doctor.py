@@ -14,7 +14,7 @@ EXAMPLES = (
 )
 
 PARTS = typer.Argument(
-    metavar="[PART]...",
+    metavar="PART",
     help="Parts that are needed, as jax, figures or cpsat; each of them has to be there. Default:"
     " all parts, of which extras may be missing.",
 )

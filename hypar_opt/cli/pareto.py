@@ -28,7 +28,7 @@ COSTS = options.several(
         autocompletion=completion.costs,
     ),
     "COST",
-    ". Default: all that the array prices",
+    "; all: those that the array prices",
 )
 POINTS = front_option(
     metavar="N",

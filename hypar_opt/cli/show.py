@@ -26,7 +26,7 @@ EXAMPLES = (
 )
 
 SOURCE = typer.Argument(
-    metavar="[NETWORK|PLAN|ARRAY]",
+    metavar="NETWORK|PLAN|ARRAY",
     autocompletion=completion.networks_and_arrays,
     help="A network, as for solve, a plan file, or an array, as for --array.",
 )
