@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import floor, inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
 
 from hypar_opt.checked import checked
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
@@ -292,18 +292,13 @@ def solve_problem(
     progress: Progress = silent,
 ) -> Plan:
     """Solve a validated problem; the other parameters and the errors are those of `solve`."""
-    options = options_from(options)
-    settings = settings_of(options, warm_start=False)
-    deadline = Deadline.after(options.time_limit)
-    how = SolveRequest(solver, _search_for(problem, search), options, settings, None, deadline)
+    how = SolveRequest.of(solver, _search_for(problem, search), options)
     return _solve(Instance.to_search(network, problem), how, progress)
 
 
 def solve_jointly(instance: Instance, solver: str | None, progress: Progress = silent) -> Plan:
     """Solve a problem over all levels together, on tables that it may share with others."""
-    options = SolverOptions()
-    settings = settings_of(options, warm_start=False)
-    return _solve(instance, SolveRequest(solver, "joint", options, settings, None, NEVER), progress)
+    return _solve(instance, SolveRequest.of(solver, "joint"), progress)
 
 
 @dataclass(frozen=True)
@@ -318,6 +313,13 @@ class SolveRequest:
     deadline: Deadline
     answer: SolutionFile | None = None
     """A solution file to read in place of solving; None without one."""
+
+    @classmethod
+    def of(cls, solver: str | None, search: str, options: SolverOptions | None = None) -> Self:
+        """Return a request whose time limit starts now, without a plan to start from."""
+        options = options_from(options)
+        settings = settings_of(options, warm_start=False)
+        return cls(solver, search, options, settings, None, Deadline.after(options.time_limit))
 
 
 def _check_goes_with_solution(**given: object) -> None:
@@ -381,14 +383,13 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
     try:
         start = None if how.start is None else rows_to_start_from(how.start, instance)
         request = SearchRequest(instance, method, how.options, start, progress, how.deadline)
-        search, of_shares = shared_out(request, SEARCHES[how.search], joint=how.search == "joint")
-        instance = search.instance
         search_once = SEARCHES[how.search]
+        search, of_shares = shared_out(request, search_once, joint=how.search == "joint")
         if how.answer is None:
             search, partition = search_within_memory(request, search, search_once)
-            instance = search.instance
         else:
             partition = search_once(search)
+        instance = search.instance
     except NothingFitsError as error:
         raise _nothing_fits(error, f"solver {solver!r} on {instance.network.name}") from None
     except (RefusedError, WrongClaimError, InfeasibleError) as error:
@@ -665,10 +666,7 @@ def solve_in_stages(
     solver
         None for the search of stages; else this one solves the stages of all cuts, one by one.
     """
-    options = options_from(options)
-    settings = settings_of(options, warm_start=False)
-    deadline = Deadline.after(options.time_limit)
-    how = SolveRequest(solver, "joint", options, settings, None, deadline)
+    how = SolveRequest.of(solver, "joint", options)
     return _in_stages(network, problem, how, stages, schedule, progress)
 
 

@@ -23,7 +23,7 @@ STEPS = typer.Argument(
     metavar="STEPS.toml",
     help="Measured steps, with the columns that docs/validation.md lists.",
 )
-OUTPUT = options.file_option("-o", "--output", help="The array file with the fitted constants.")
+OUTPUT = options.result_option(help="The array file with the fitted constants.")
 FIT = typer.Option(
     metavar="KEYS",
     help="The constants to fit: gemm, conv, elementwise, flash, launch, host, and of link and"
@@ -31,8 +31,6 @@ FIT = typer.Option(
     " factor on gemm, elementwise and flash for one step; gemm and elementwise for more, and flash"
     " if attention is fused.",
 )
-
-
 TEST = typer.Option(
     metavar="FILE",
     help="Further measured steps, predicted with the fitted constants but not used in the fit.",
@@ -65,4 +63,4 @@ def calibrate(
         output.warn(sentence)
     if output_file is not None:
         write_whole(output_file, toml_text(result.array.description()))
-    output.print_result(result, result.document, as_json=as_json)
+    output.print_result(result, as_json=as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ from hypar_opt.cli import options, output, request
 from hypar_opt.cli.groups import CostOptions, RunningOptions
 from hypar_opt.cli.options import several
 from hypar_opt.cli.signatures import takes_groups
-from hypar_opt.errors import HyparError, shell_words
+from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -22,7 +21,7 @@ EXAMPLES = (
 )
 
 NETWORKS = options.network_argument(
-    metavar="NETWORK...|all|paper",
+    metavar="NETWORK|all|paper",
     help="Networks, as for solve; all: the whole zoo, paper: the paper's ten.",
 )
 BATCHES = several(options.BATCH, "B")
@@ -73,7 +72,7 @@ def compare(
         if levels is not None:
             raise HyparError("--hierarchy states the levels; leave --levels out")
         parts = request.hierarchy(hierarchy, whole=whole_levels)
-        arguments["hierarchy"] = request.whole_numbers("--hierarchy", hierarchy, "2,2,2")
+        arguments["hierarchy"] = request.sizes(hierarchy)
         arguments["whole_levels"] = whole_levels
     if parts is not None:
         sizes = (parts.levels,) if parts.of_halves else None
@@ -95,15 +94,13 @@ def compare(
             stages=request.stages(stages),
             **arguments,
         )
-    # Reasons name arguments; on the command line they name options.
-    rows = [replace(row, reason=shell_words(row.reason)) if row.reason else row for row in compared]
-    for sentence in comparison.warnings_of_rows(rows):
+    compared = output.worded_for_shell(compared)
+    for sentence in comparison.warnings_of_rows(compared):
         output.warn(sentence)
-    compared = replace(compared, entries=tuple(rows))
     if csv_file is not None:
         output.write_csv(compared.rows(), csv_file)
-    output.draw(picture, lambda figures: figures.figure_of(compared))
-    output.print_result(compared, compared.document, as_json=as_json)
+    output.draw(picture, compared)
+    output.print_result(compared, as_json=as_json)
 
 
 def _arrays(names: str | None, sizes: tuple[int, ...] | None) -> list[Array]:
@@ -115,7 +112,7 @@ def _arrays(names: str | None, sizes: tuple[int, ...] | None) -> list[Array]:
     return [find_array(name) for name in names.split(",")]
 
 
-def _check_levels(arrays: list[Array], sizes: tuple[int, ...], *, typed: str | None) -> None:
+def _check_levels(arrays: list[Array], sizes: tuple[int, ...], *, typed: str) -> None:
     """Refuse levels other than those of the named arrays."""
     if set(sizes) == {array.levels for array in arrays}:
         return

@@ -24,8 +24,7 @@ FIX = problem_option(
 )
 MARGIN = problem_option(
     metavar="BYTES",
-    help="Memory to leave free on each accelerator, beside the array's reserve, as 8GB. Default:"
-    " 0.",
+    help="Memory to leave free on each accelerator, beside the array's reserve, as 8GB.",
 )
 FRAMEWORKS = options.several(
     problem_option(
@@ -127,8 +126,8 @@ def configure(
         write_plan(configured.plan(), output_file)
     if csv_file is not None:
         output.write_csv(configured.rows(), csv_file)
-    output.draw(picture, lambda figures: figures.figure_of(configured))
+    output.draw(picture, configured)
     if text is not None and output_file is None:
         output.print_text(text)
     else:
-        output.print_result(configured, configured.document, as_json=as_json)
+        output.print_result(configured, as_json=as_json)

@@ -14,7 +14,7 @@ EXAMPLES = (
 )
 
 PARTS = typer.Argument(
-    metavar="[PART]...",
+    metavar="PART",
     help="Parts that are needed, as jax, figures or cpsat; each of them has to be there. Default:"
     " all parts, of which extras may be missing.",
 )
@@ -27,5 +27,5 @@ def doctor(
     from hypar_opt.studies import installation
 
     result = installation.doctor(parts or ())
-    output.print_result(result, result.document, as_json=as_json)
+    output.print_result(result, as_json=as_json)
     result.check()

@@ -19,8 +19,6 @@ EXAMPLES = (
     "hypar-opt explore lenet-c --free all",
     "hypar-opt explore vgg-a --free conv5_2,fc1 --objective time --array hmc-htree-16",
 )
-ALIASES = {"seconds": "time", "joules": "energy"}
-"""Units that may be typed for objectives."""
 
 exploring_option = partial(typer.Option, rich_help_panel="The exploration")
 FREE = exploring_option(
@@ -67,7 +65,6 @@ def explore(
     from hypar_opt.studies.exploration import explore
     from hypar_opt.studies.exploration.export import plans_csv, summary
 
-    objective = ALIASES.get(objective or "", objective)
     with output.outputs_checked(csv_file, page_file, picture=picture):
         plan, network = inputs.plan_or_network(context, source, problem)
         array: Array | str | None = inputs.array_named(problem.array)
@@ -86,7 +83,7 @@ def explore(
         output.warn(sentence)
     # Made before anything is written: it may be refused.
     page = page_file and exploration_page(explored, request.command_line(context, source))
-    output.draw(picture, lambda figures: figures.figure_of(explored))
+    output.draw(picture, explored)
     if csv_file is not None:
         write_whole(csv_file, plans_csv(explored))
     if page_file is not None and page:

@@ -19,13 +19,7 @@ EXAMPLES = (
 PLAN = typer.Argument(metavar="PLAN", help="A plan file, as solve --output writes it.")
 TO = typer.Option(
     metavar="FORMAT",
-    help="The format (list formats): jax, a Python module with the training step, which needs only"
-    " jax; jax-shardings and torch, Python files that split one's own JAX program or PyTorch"
-    " model, into pipeline stages, too; json, the dimension of each weight and tensor that each"
-    " level shards, by name;"
-    " torchtitan, megatron, nemo, deepspeed, maxtext and accelerate, the framework's settings for a"
-    " plan that is a configuration, with what it has no words for as comments; chakra, an execution"
-    " trace of each device, with a script that runs ASTRA-sim on them.",
+    help="The format, such as jax, torch, megatron or chakra; list formats says what each writes.",
     autocompletion=completion.formats,
 )
 APPROXIMATE = typer.Option(
@@ -44,17 +38,13 @@ def export(
     approximate: Annotated[bool, APPROXIMATE] = False,
     output_file: Annotated[Path | None, OUTPUT] = None,
 ) -> None:
-    from hypar_opt.execution.formats import FORMATS
     from hypar_opt.search.plan_file import read_plan
+    from hypar_opt.studies import export as study
     from hypar_opt.workload.omitted import left_out, sentences
 
-    written = FORMATS[to]()
     with output.outputs_checked(output_file):
         described = read_plan(plan)
-    if output_file is None:
-        text = written.text(described, approximate=approximate)
-    else:
-        written.write(described, output_file, approximate=approximate)
+    text = study.export(described, to, output_file, approximate=approximate)
     if not approximate:
         # Of formats that say nothing of what is computed; the others are refused then.
         for sentence in sentences(left_out(described.network.description), ()):

@@ -25,7 +25,7 @@ MODEL = typer.Argument(
     " language model; weights are not read.",
     autocompletion=completion.imported,
 )
-OUTPUT = options.file_option("-o", "--output", help="The network file (default: print it).")
+OUTPUT = options.result_option(help="The network file (default: print it).")
 LOSS = typer.Option(
     help="The loss, which a model's file does not contain: cross-entropy (with the final softmax)"
     " or squared-error (half the squared distance from targets). Default: what the model's last"

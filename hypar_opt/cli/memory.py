@@ -48,5 +48,5 @@ def memory(
         if inputs.was_typed(context, "optimizer"):
             stated["optimizer"] = problem.optimizer
     result = study.memory(plan, array, stage=stage, **stated)
-    output.draw(picture, lambda figures: figures.figure_of(result))
-    output.print_result(result, result.document, as_json=as_json)
+    output.draw(picture, result)
+    output.print_result(result, as_json=as_json)

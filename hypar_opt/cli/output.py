@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
@@ -13,7 +14,7 @@ import typer
 from hypar_opt.errors import HyparError, printable, shell_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
@@ -93,18 +94,12 @@ def exported_models(model: Path | None) -> list[Path]:
     return [model, *map(model.with_stem, names)]
 
 
-def draw(picture: Path | None, drawn: Callable[[Any], Any]) -> None:
-    """Draw a picture if one is wanted.
-
-    Parameters
-    ----------
-    drawn
-        Makes the figure with the module of figures, which is imported only then.
-    """
+def draw(picture: Path | None, result: Any, **look: bool) -> None:
+    """Draw a result if a picture is wanted; ``look`` as for `figures.figure_of`."""
     if picture is not None:
         from hypar_opt.display import figures
 
-        figures.save(drawn(figures), picture)
+        figures.save(figures.figure_of(result, **look), picture)
 
 
 def print_view(view: RenderableType, *, folds: bool = False) -> None:
@@ -130,13 +125,21 @@ def print_view(view: RenderableType, *, folds: bool = False) -> None:
 
 
 def print_result(
-    result: Any, document: Callable[[], object], *, as_json: bool, folds: bool = False
+    result: Any, *, as_json: bool, document: object = None, folds: bool = False
 ) -> None:
-    """Print a result's document, or its view as `print_view` does."""
+    """Print a result's document, or a fuller one, as JSON; or its view, as `print_view` does."""
     if as_json:
-        print_json(document())
+        print_json(document or result.document())
     else:
         print_view(result, folds=folds)
+
+
+def worded_for_shell(results: Any) -> Any:
+    """Return results whose reasons name options of the command line, in place of arguments."""
+    entries = (
+        replace(entry, reason=entry.reason and shell_words(entry.reason)) for entry in results
+    )
+    return replace(results, entries=tuple(entries))
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,10 +13,6 @@ from hypar_opt.cli import completion, inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions
 from hypar_opt.cli.options import problem_option, solving_option
 from hypar_opt.cli.signatures import takes_groups
-from hypar_opt.errors import shell_words
-
-if TYPE_CHECKING:
-    pass
 
 EXAMPLES = (
     "hypar-opt pareto vgg-a --array hmc-htree-16",
@@ -32,7 +28,7 @@ COSTS = options.several(
         autocompletion=completion.costs,
     ),
     "COST",
-    ". Default: all that the array prices",
+    "; all: those that the array prices",
 )
 POINTS = front_option(
     metavar="N",
@@ -81,12 +77,7 @@ def pareto(
             progress=progress,
             **arguments,
         )
-    # Reasons name arguments; on the command line they name options.
-    entries = tuple(
-        replace(front, reason=shell_words(front.reason)) if front.reason else front
-        for front in fronts
-    )
-    fronts = replace(fronts, entries=entries)
+    fronts = output.worded_for_shell(fronts)
     if fronts.moving_more:
         output.warn(
             f"when run, the plans of {fronts.moving_more} of {len(fronts.rows())} points move more"
@@ -94,5 +85,5 @@ def pareto(
         )
     if csv_file is not None:
         output.write_csv(fronts.rows(), csv_file)
-    output.draw(picture, lambda figures: figures.figure_of(fronts))
-    output.print_result(fronts, fronts.document, as_json=as_json)
+    output.draw(picture, fronts)
+    output.print_result(fronts, as_json=as_json)

@@ -22,7 +22,7 @@ EXAMPLES = (
 )
 
 FIGURES = typer.Argument(
-    metavar="[FIGURE]...",
+    metavar="FIGURE",
     help="tables (Tables 1 and 2), fig5 to fig13, or all (the default).",
     autocompletion=completion.figures,
 )

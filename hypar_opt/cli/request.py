@@ -54,11 +54,11 @@ def cost_arguments(typed: CostOptions) -> ProblemArguments:
 
 def problem_arguments(typed: ProblemOptions) -> ProblemArguments:
     """Return the fields of a `Problem`, which validates them."""
-    sizes: ProblemArguments = {
+    arguments: ProblemArguments = {
         "batch": typed.batch,
         "accelerators": typed.accelerators,
         "levels": typed.levels,
-        "hierarchy": None if typed.hierarchy is None else _sizes(typed.hierarchy),
+        "hierarchy": None if typed.hierarchy is None else sizes(typed.hierarchy),
         "whole_levels": typed.whole_levels,
         "array": typed.array,
         "share": None if typed.share is None else _shares(typed.share),
@@ -66,7 +66,7 @@ def problem_arguments(typed: ProblemOptions) -> ProblemArguments:
         "settings": key_values(typed.settings),
         "degrees": typed.degrees,
     }
-    return {**cost_arguments(typed), **sizes}
+    return {**cost_arguments(typed), **arguments}
 
 
 def _shares(typed: str) -> float | tuple[float, ...]:
@@ -89,7 +89,7 @@ def hierarchy(typed: str, levels: int | None = None, *, whole: bool) -> Hierarch
     """Return the levels of ``--hierarchy``: whole, or their prime factors."""
     from hypar_opt.plan.arguments import hierarchy_of
 
-    stated = hierarchy_of(_sizes(typed), levels)
+    stated = hierarchy_of(sizes(typed), levels)
     return stated if whole else stated.in_primes
 
 
@@ -125,7 +125,7 @@ def needed_array(typed: SizeOptions, what: str) -> str:
     return array
 
 
-def _sizes(typed: str) -> tuple[int, ...]:
+def sizes(typed: str) -> tuple[int, ...]:
     """Return the parts of each level, as ``--hierarchy`` states them."""
     return whole_numbers("--hierarchy", typed, "2,2,2")
 

@@ -69,10 +69,9 @@ def run(
             dims=inputs.dimensions(dim),
             progress=progress,
         )
-    document = result.document()
     if target is not None:
-        output.write_json(document, target)
-    output.print_result(result, lambda: document, as_json=as_json)
+        output.write_json(result.document(), target)
+    output.print_result(result, as_json=as_json)
     wrong = list(result.disagreements())
     if wrong:
         more = f"; and {len(wrong) - 1} more" if len(wrong) > 1 else ""

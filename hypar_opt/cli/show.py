@@ -26,7 +26,7 @@ EXAMPLES = (
 )
 
 SOURCE = typer.Argument(
-    metavar="[NETWORK|PLAN|ARRAY]",
+    metavar="NETWORK|PLAN|ARRAY",
     autocompletion=completion.networks_and_arrays,
     help="A network, as for solve, a plan file, or an array, as for --array.",
 )
@@ -162,24 +162,21 @@ def _print(
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.description import describe
 
+    if picture is not None and roofline:
+        from hypar_opt.display import figures
+
+        is_plan = isinstance(subject, Plan)
+        draw: Any = figures.layers_roofline if is_plan else figures.array_roofline
+        figures.save(draw(subject), picture)
+        picture = None
     if isinstance(subject, Plan):
-        output.draw(
-            picture,
-            lambda figures: (
-                figures.layers_roofline(subject)
-                if roofline
-                else figures.plan_dots(subject, layouts=layouts)
-            ),
-        )
+        output.draw(picture, subject, layouts=layouts)
         print_plan(subject, layouts=layouts, explain=explain, as_json=json)
     elif isinstance(subject, Array):
-        output.draw(
-            picture,
-            lambda figures: (figures.array_roofline if roofline else figures.topology)(subject),
-        )
-        output.print_result(subject, subject.document, as_json=json, folds=True)
+        output.draw(picture, subject)
+        output.print_result(subject, as_json=json, folds=True)
     else:
-        output.draw(picture, lambda figures: figures.network_graph(subject, unfolded=unfolded))
+        output.draw(picture, subject, unfolded=unfolded)
         # Part of a problem, so that the batch is checked as everywhere else.
         size = problem_of(batch=1 if batch is None else batch).batch
         if json:

@@ -97,13 +97,13 @@ def simulate(
     array = array if plan.is_staged else targets.fitting(plan, array)
     if trace is not None and step.trace is not None:
         write_whole(trace, json.dumps(chrome_trace(step.trace), allow_nan=False) + "\n")
-    output.draw(picture, lambda figures: figures.figure_of(step))
+    output.draw(picture, step)
     simulated = simulation.SimulatedStep(plan, array, step)
     document = simulation.SIMULATED.document(simulated) | step.document()
     if result_file is not None:
         output.write_json(document, result_file)
     _warn(plan, array, step, run, other_array=other_array)
-    output.print_result(step, lambda: document, as_json=as_json)
+    output.print_result(step, as_json=as_json, document=document)
 
 
 def _warn(

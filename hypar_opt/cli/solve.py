@@ -125,7 +125,7 @@ def solve(
         plan = _fastest(plan, simulate, deadline)
     if plan_file is not None:
         write_plan(plan, plan_file)
-    output.draw(picture, lambda figures: figures.plan_dots(plan))
+    output.draw(picture, plan)
     print_plan(plan, regret=regret, best=best, explain=explain, as_json=as_json, deadline=deadline)
     # JSON output is a plan file, which has no place for this sentence.
     if not as_json and plan.array is not None:

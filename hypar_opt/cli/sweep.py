@@ -75,8 +75,8 @@ def sweep(
     result = _all_batches(spec, batches, _typed(context, problem), table, picture)
     if table is not None:
         output.write_csv(result.rows(), table)
-    output.draw(picture, lambda figures: figures.figure_of(result))
-    output.print_result(result, result.document, as_json=as_json)
+    output.draw(picture, result)
+    output.print_result(result, as_json=as_json)
 
 
 def _check_alone(context: typer.Context) -> None:
@@ -136,7 +136,7 @@ def _sweep_file(
     with output.outputs_checked(target, picture=picture):
         record_read(spec)
     swept = _run(spec, target, workers, scheduler)
-    output.draw(picture, lambda figures: figures.figure_of(swept))
+    output.draw(picture, swept)
     if swept.moving_more:
         output.warn(
             f"when run, the plans of {swept.moving_more} of {len(swept)} rows move more than Data"

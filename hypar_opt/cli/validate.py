@@ -59,7 +59,7 @@ def validate(
         output.note(f"columns left aside: {', '.join(result.left_aside)}")
     if csv_file is not None:
         output.write_csv(result.rows(), csv_file)
-    output.draw(picture, lambda figures: figures.figure_of(result))
+    output.draw(picture, result)
     if as_json:
         output.print_json(result.document())
     else:

@@ -18,7 +18,7 @@ EXAMPLES = (
 )
 
 SOURCE = options.network_argument(
-    metavar="[NETWORK|PLAN]",
+    metavar="NETWORK|PLAN",
     help="A network, on which to compare solvers; or a plan file to check.",
 )
 SOLVERS = typer.Option(help="Solvers to compare, separated by commas.")

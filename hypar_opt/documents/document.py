@@ -22,14 +22,13 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from hypar_opt.documents.files import check_writable as check_writable
-from hypar_opt.documents.files import exists as exists
-from hypar_opt.documents.files import file_name as file_name
-from hypar_opt.documents.files import is_standard_input as is_standard_input
-from hypar_opt.documents.files import read_text as read_text
-from hypar_opt.documents.files import record_read
-from hypar_opt.documents.files import take_standard_input as take_standard_input
-from hypar_opt.documents.files import write_whole as write_whole
+from hypar_opt.documents.files import (
+    exists,
+    is_standard_input,
+    read_text,
+    record_read,
+    take_standard_input,
+)
 from hypar_opt.documents.parsing import parse_toml, shown
 from hypar_opt.errors import (
     HyparError,

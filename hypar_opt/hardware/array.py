@@ -33,11 +33,10 @@ from hypar_opt.documents.document import (
     Name,
     Printable,
     digest_of,
-    file_name,
-    read_text,
     rule,
     validate,
 )
+from hypar_opt.documents.files import file_name, read_text
 from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError, argument, excerpt

@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from hypar_opt.documents.document import Document, Printable, Size, read_text, rule, validate
+from hypar_opt.documents.document import Document, Printable, Size, rule, validate
+from hypar_opt.documents.files import read_text
 from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, argument

@@ -136,7 +136,8 @@ def file_text(network: str) -> str:
     HyparError
         If it is a model of others, which is no network file.
     """
-    from hypar_opt.documents.document import preset_text, read_text
+    from hypar_opt.documents.document import preset_text
+    from hypar_opt.documents.files import read_text
 
     name = zoo_name(network).lower()
     if name in names():
@@ -170,12 +171,8 @@ def read_network(
     """
     from pathlib import Path
 
-    from hypar_opt.documents.document import (
-        file_name,
-        is_standard_input,
-        read_text,
-        validate,
-    )
+    from hypar_opt.documents.document import validate
+    from hypar_opt.documents.files import file_name, is_standard_input, read_text
     from hypar_opt.documents.kinds import read_as
     from hypar_opt.documents.parsing import parse_toml
     from hypar_opt.workload.network import Network

@@ -15,7 +15,7 @@ from itertools import groupby
 from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from hypar_opt.documents.document import file_name, read_text
+from hypar_opt.documents.files import file_name, read_text
 from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_json, shown
 from hypar_opt.errors import InputError, unknown

@@ -107,7 +107,8 @@ def import_(
     HyparError, InputError
         As `read_model`, or if the network has more or fewer parameters.
     """
-    from hypar_opt.documents.document import file_name, validate
+    from hypar_opt.documents.document import validate
+    from hypar_opt.documents.files import file_name
     from hypar_opt.documents.toml import toml_text
     from hypar_opt.workload.network import Network
 

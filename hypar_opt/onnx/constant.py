@@ -125,9 +125,9 @@ class Constant:
         return len(self.stored) == 1 and self.stored[0].shape == self.shape
 
 
-def placeholder(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+def placeholder(shape: tuple[int, ...]) -> Array:
     """Return an array of ones that takes no memory."""
-    return np.broadcast_to(np.ones((), dtype), shape)
+    return np.broadcast_to(np.ones((), np.float32), shape)
 
 
 def of_tensor(tensor: TensorProto) -> Constant:

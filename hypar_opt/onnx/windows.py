@@ -125,11 +125,7 @@ def window_padding(
             before[axis] = small if mode == "SAME_UPPER" else missing - small
             after[axis] = missing - before[axis]
     elif mode == "NOTSET":
-        pads = attributes.get("pads") or [0] * (2 if image.is_row else 4)
-        half = len(pads) // 2
-        before, after = list(image.pair(pads[:half], 0)), list(image.pair(pads[half:], 0))
-        if image.is_row:
-            before[0] = after[0] = 0
+        before, after = _stated_pads(image, attributes.get("pads"))
     elif mode != "VALID":
         raise node.refuse(f"auto_pad should be one of ONNX's, got {mode!r}")
     return (
@@ -138,6 +134,16 @@ def window_padding(
         after[0] + border[2],
         after[1] + border[3],
     )
+
+
+def _stated_pads(image: Image, pads: Sequence[int] | None) -> tuple[list[int], list[int]]:
+    """Return an attribute's padding before and after the rows and columns; None for no padding."""
+    pads = pads or [0] * (2 if image.is_row else 4)
+    half = len(pads) // 2
+    before, after = list(image.pair(pads[:half], 0)), list(image.pair(pads[half:], 0))
+    if image.is_row:
+        before[0] = after[0] = 0
+    return before, after
 
 
 def transposed_extents(
@@ -189,12 +195,8 @@ def transposed_padding(
             )
         before = after = [size // 2 for size in cut]
     else:
-        pads = [0] * (2 if image.is_row else 4) if mode == "VALID" else attributes.get("pads")
-        pads = pads or [0] * (2 if image.is_row else 4)
-        half = len(pads) // 2
-        before, after = list(image.pair(pads[:half], 0)), list(image.pair(pads[half:], 0))
-        if image.is_row:
-            before[0] = after[0] = 0
+        pads = None if mode == "VALID" else attributes.get("pads")
+        before, after = _stated_pads(image, pads)
     bottom, right = (border - extra for border, extra in zip(after, more, strict=True))
     if min(*before, bottom, right) < 0:
         raise node.refuse("writes rows or columns beyond its windows, which no layer has")

@@ -37,6 +37,7 @@ from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, PART_WORDS, SHAR
 from hypar_opt.workload.patterns import EVERY, words_by_layer
 from hypar_opt.workload.recomputation import recomputed_words, segments
 from hypar_opt.workload.shards import Shards, renumbered_words, shards_of
+from hypar_opt.workload.stages import block_starts
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -320,9 +321,7 @@ def stages_of_configuration(configuration: Configuration, network: Network) -> S
     parts, cuts = configuration.pp, configuration.cuts
     if not cuts:
         return even_stages(network, parts, configuration.interleave)
-    firsts = sorted(
-        repetition.start for repeat in network.repeats for repetition in repeat.repetitions
-    )
+    firsts = block_starts(network)
     if len(cuts) != parts * configuration.interleave or sum(cuts) != len(firsts) or 0 in cuts:
         raise HyparError(
             f"cuts: should be {parts * configuration.interleave} numbers of blocks,"
@@ -765,11 +764,7 @@ def _degrees_of(plan: Plan, by_layer: Sequence[Role]) -> tuple[Configuration, in
         if first is not None and row[first] == EXPERTS.word
     )
     shards = _shards_of(plan)
-    first_shard = min(
-        (shard for shard in (shards.weights, shards.state) if shard is not None), default=0
-    )
-    if shards.weights is not None:
-        first_shard = shards.weights
+    first_shard = next((level for level in (shards.weights, shards.state) if level is not None), 0)
     if any(dimension != "dp_shard" for dimension in dimensions[:first_shard]):
         raise HyparError(
             f"no configuration: weights are sharded from H{first_shard + 1} on, and levels above it"
@@ -817,7 +812,7 @@ def _zero_of(plan: Plan, first: int) -> str:
             return word
     raise HyparError(
         f"no configuration: {shards.word(plan.levels)} is sharded; it should be one stage from one"
-        f" level on, or the state from H1 and weights from a lower one"
+        " level on, or the state from H1 and weights from a lower one"
     )
 
 

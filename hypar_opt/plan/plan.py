@@ -14,16 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, PrivateAttr, Strict, model_validator
 
 from hypar_opt.checked import checked
-from hypar_opt.documents.document import (
-    Document,
-    Name,
-    Printable,
-    Size,
-    Table,
-    rule,
-    validate,
-    write_whole,
-)
+from hypar_opt.documents.document import Document, Name, Printable, Size, Table, rule, validate
+from hypar_opt.documents.files import write_whole
 from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_json, shown
 from hypar_opt.errors import HyparError, InputError, UnknownNameError

@@ -20,15 +20,8 @@ from pydantic import Discriminator, Field, Strict, Tag, model_validator
 
 from hypar_opt.checked import checked
 from hypar_opt.documents import files
-from hypar_opt.documents.document import (
-    Document,
-    Table,
-    digest_of,
-    read_text,
-    rule,
-    validate,
-    write_whole,
-)
+from hypar_opt.documents.document import Document, Table, digest_of, rule, validate
+from hypar_opt.documents.files import read_text, write_whole
 from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import CheckFailedError, HyparError, InputError, RefusedError

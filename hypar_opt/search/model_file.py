@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.costs.pruned_table import PrunedTable
-from hypar_opt.documents.document import file_name, read_text
+from hypar_opt.documents.files import file_name, read_text
 from hypar_opt.errors import HyparError, InfeasibleError, InputError, RefusedError, argument
 from hypar_opt.search.infeasible_model import write_infeasible
 from hypar_opt.search.reductions import reduction_of

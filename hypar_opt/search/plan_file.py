@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hypar_opt.checked import checked
-from hypar_opt.documents.document import (
+from hypar_opt.documents.files import (
     exists,
     file_name,
     is_standard_input,

@@ -279,10 +279,11 @@ class Configurations(Documented, Results[Evaluated]):
     @checked
     def lacks(self, framework: str, number: int = 0) -> list[str]:
         """Return what a framework has no words for in a configuration; `to` leaves it out."""
-        from hypar_opt.execution.settings import TrainingRun, lacks
+        from hypar_opt.execution.settings import TrainingRun
+        from hypar_opt.execution.settings import framework as framework_named
 
         run = TrainingRun.of(self.plan(number))
-        return lacks(framework, self[number].configuration, run)
+        return framework_named(framework).lacks(self[number].configuration, run)
 
     @checked
     def points(self, progress: Progress = silent) -> Sequence[Evaluated]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from hypar_opt.checked import checked
-from hypar_opt.documents.document import check_writable
+from hypar_opt.documents.files import check_writable
 from hypar_opt.execution.formats import FORMATS
 from hypar_opt.plan.plan import Plan
 from hypar_opt.search.solver_settings import SolveArguments

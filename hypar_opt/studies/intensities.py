@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, worded
 from hypar_opt.hardware.accelerator import OPERATIONS_PER_MAC
 from hypar_opt.hardware.roofline import Roof, Roofline, roofline
 from hypar_opt.instance.instance import Instance
@@ -52,7 +52,8 @@ def intensities(plan: Plan) -> tuple[Roofline, list[LayerIntensity]]:
         If the plan has no array, or is in stages or between groups of accelerators.
     """
     if plan.array is None or plan.is_staged or plan.groups:
-        raise HyparError("--roofline takes a plan on an array of equal accelerators, no stages")
+        lines = worded("a roofline of layers", "--roofline")
+        raise HyparError(f"{lines} takes a plan without stages on an array of equal accelerators")
     instance = Instance.of_plan(plan)
     workload, problem = instance.workload, instance.problem
     array, count = plan.array.description, plan.accelerators

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypar_opt.checked import checked
 from hypar_opt.documents import kinds
-from hypar_opt.documents.document import exists, is_standard_input, read_text
+from hypar_opt.documents.files import exists, is_standard_input, read_text
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array

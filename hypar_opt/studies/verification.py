@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from hypar_opt.checked import checked
-from hypar_opt.documents.document import file_name, read_text, validate
+from hypar_opt.documents.document import validate
+from hypar_opt.documents.files import file_name, read_text
 from hypar_opt.documents.kinds import check_kind
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import CheckFailedError, HyparError, InputError, NoAnswerError, argument

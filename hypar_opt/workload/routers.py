@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.documents.document import LARGEST_SIZE, read_text
+from hypar_opt.documents.document import LARGEST_SIZE
+from hypar_opt.documents.files import read_text
 from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import InputError
 from hypar_opt.workload.operators.experts import Combine, Dispatch

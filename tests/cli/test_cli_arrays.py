@@ -174,7 +174,7 @@ def test_verify_refuses_a_plan_whose_total_was_changed(tmp_path: Path, shell: Sh
         "compare lenet-c sfc",
         "pareto lenet-c --levels 2",
         "explore lenet-c --free H1,H4",
-        "explore lenet-c --free conv1,fc1 --objective seconds",
+        "explore lenet-c --free conv1,fc1 --objective time",
     ],
 )
 def test_a_command_draws_what_it_prints(line: str, tmp_path: Path, shell: Shell) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.settings import FRAMEWORKS, TrainingRun, lacks, settings
+from hypar_opt.execution.settings import FRAMEWORKS, TrainingRun, framework
 from hypar_opt.execution.settings.framework import FULL, plain
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import plan_of_configuration
@@ -75,8 +75,8 @@ def cases(name: str) -> list[Case]:
     every = []
     for _ in range(4000 if slow.ALL else 400):
         pair = drawn(generator)
-        text = settings(name, *pair)
-        every.append(Case(*pair, lacks(name, *pair), text, PARSERS[name](text)))
+        text = FRAMEWORKS[name].settings(*pair)
+        every.append(Case(*pair, FRAMEWORKS[name].lacks(*pair), text, PARSERS[name](text)))
     return every
 
 
@@ -159,8 +159,8 @@ def test_equal_configurations_have_equal_settings(name: str) -> None:
         ),
     ]
     for one, other in pairs:
-        assert settings(name, one, run) == settings(name, other, run)
-        assert lacks(name, one, run) == lacks(name, other, run)
+        assert FRAMEWORKS[name].settings(one, run) == FRAMEWORKS[name].settings(other, run)
+        assert FRAMEWORKS[name].lacks(one, run) == FRAMEWORKS[name].lacks(other, run)
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -310,7 +310,7 @@ def test_each_framework_has_words_for_what_its_users_run() -> None:
         "hybrid state": hybrid._replace(zero="state+weights"),
     }
     trains = {
-        name: [which for which, own in told.items() if not lacks(name, own, run)]
+        name: [which for which, own in told.items() if not FRAMEWORKS[name].lacks(own, run)]
         for name in FRAMEWORKS
     }
     assert trains == {
@@ -322,7 +322,7 @@ def test_each_framework_has_words_for_what_its_users_run() -> None:
         "accelerate": ["fsdp", "hybrid", "gradients"],
     }
     again = {which: own._replace(recompute="none", sp=False) for which, own in told.items()}
-    stages = [which for which, own in again.items() if not lacks("deepspeed", own, run)]
+    stages = [which for which, own in again.items() if not FRAMEWORKS["deepspeed"].lacks(own, run)]
     assert stages == ["fsdp", "tp", "k of n", "state", "gradients"]
 
 
@@ -330,7 +330,9 @@ def test_each_framework_has_words_for_what_its_users_run() -> None:
 def test_no_framework_replicates_key_value_heads(name: str) -> None:
     run = TrainingRun(batch=64, tokens=4096, devices=64, layers=80, kv_heads=4)
     own = {tp: Configuration(dp_shard=64 // tp, tp=tp) for tp in (4, 8)}
-    named = {tp: [lack for lack in lacks(name, own[tp], run) if "heads" in lack] for tp in own}
+    named = {
+        tp: [lack for lack in FRAMEWORKS[name].lacks(own[tp], run) if "heads" in lack] for tp in own
+    }
     lack = "4 key-value heads in tp of 8: it does not replicate the projections of a head"
     assert named == {4: [], 8: [lack]}
 
@@ -345,14 +347,12 @@ def test_no_framework_replicates_key_value_heads(name: str) -> None:
 def test_degrees_that_are_not_the_runs_are_refused(changed: dict[str, Any], message: str) -> None:
     run = TrainingRun(batch=64, tokens=4096, devices=16, layers=4)._replace(**changed)
     with pytest.raises(HyparError, match=message):
-        settings("torchtitan", Configuration(dp_shard=16), run)
+        FRAMEWORKS["torchtitan"].settings(Configuration(dp_shard=16), run)
 
 
 def test_an_unknown_framework_is_refused_by_name() -> None:
-    run = TrainingRun(batch=64, tokens=4096, devices=16, layers=4)
-    for call in (settings, lacks):
-        with pytest.raises(HyparError, match="unknown framework 'megatrom': did you mean megatron"):
-            call("megatrom", Configuration(dp_shard=16), run)
+    with pytest.raises(HyparError, match="unknown framework 'megatrom': did you mean megatron"):
+        framework("megatrom")
 
 
 GPT = "gpt:layers=4,hidden=64,heads=8,tokens=64,vocabulary=256"
@@ -377,7 +377,7 @@ def test_a_plan_of_a_configuration_is_exported_as_its_settings(
     ho.write_plan(plan, tmp_path / "plan.json")
     for name in FRAMEWORKS:
         done = command(["export", "plan.json", "--to", name], tmp_path)
-        assert (done.status, done.output) == (0, settings(name, configuration, run))
+        assert (done.status, done.output) == (0, FRAMEWORKS[name].settings(configuration, run))
 
 
 def test_a_plan_that_is_no_configuration_is_refused_by_name(tmp_path: Path) -> None:
@@ -453,23 +453,29 @@ OF_STAGES = TrainingRun(batch=64, tokens=64, devices=16, layers=12)
 def test_stages_are_in_the_words_of_each_framework(
     name: str, changed: dict[str, Any], said: Values
 ) -> None:
-    values = PARSERS[name](settings(name, STAGED._replace(**changed), OF_STAGES))
+    values = PARSERS[name](FRAMEWORKS[name].settings(STAGED._replace(**changed), OF_STAGES))
     assert {key: values[key] for key in said} == said
 
 
 def test_stages_that_a_framework_lacks_are_named() -> None:
-    (stages,) = [lack for lack in lacks("deepspeed", STAGED, OF_STAGES) if "stages" in lack]
+    (stages,) = [
+        lack for lack in FRAMEWORKS["deepspeed"].lacks(STAGED, OF_STAGES) if "stages" in lack
+    ]
     assert "PipelineModule(num_stages=4" in stages
-    assert "4 pipeline stages in the order 1f1b: it has gpipe" in lacks(
-        "maxtext", STAGED, OF_STAGES
+    assert "4 pipeline stages in the order 1f1b: it has gpipe" in FRAMEWORKS["maxtext"].lacks(
+        STAGED, OF_STAGES
     )
-    six = lacks("maxtext", STAGED._replace(micro_batches=6), OF_STAGES)
+    six = FRAMEWORKS["maxtext"].lacks(STAGED._replace(micro_batches=6), OF_STAGES)
     assert "6 micro-batches: they should be a multiple of 4 stages" in six
     late = OF_STAGES._replace(schedule="zb-h1")
-    assert "4 pipeline stages in the order zb-h1: it has 1f1b" in lacks("megatron", STAGED, late)
+    assert "4 pipeline stages in the order zb-h1: it has 1f1b" in FRAMEWORKS["megatron"].lacks(
+        STAGED, late
+    )
     with pytest.raises(HyparError, match="Accelerate has no pipeline stages, got pp 4"):
-        settings("accelerate", STAGED, OF_STAGES)
+        FRAMEWORKS["accelerate"].settings(STAGED, OF_STAGES)
     cut = STAGED._replace(cuts=(4, 4, 3, 1))
     with pytest.raises(HyparError, match=r"MaxText has no stages of 4\+4\+3\+1 blocks: all have"):
-        settings("maxtext", cut, OF_STAGES)
-    assert "stages of 4+4+3+1 blocks: all have as many" in lacks("maxtext", cut, OF_STAGES)
+        FRAMEWORKS["maxtext"].settings(cut, OF_STAGES)
+    assert "stages of 4+4+3+1 blocks: all have as many" in FRAMEWORKS["maxtext"].lacks(
+        cut, OF_STAGES
+    )

@@ -488,7 +488,7 @@ def test_a_table_by_what_runs_needs_no_columns_of_what_runs(
         (["sfc", "--cost", "hours"], "unknown cost 'hours': known: bytes, time, energy"),
         (["sfc", "--collective", "tree"], "unknown collective 'tree': known: pairwise, ring"),
         (["sfc", "--csv", "/nowhere/rows.csv"], "/nowhere/rows.csv: there is no folder '/nowh"),
-        ([], "Missing argument 'NETWORK...|all|paper'; see hypar-opt compare --help"),
+        ([], "Missing argument 'NETWORK|all|paper'; see hypar-opt compare --help"),
     ],
 )
 def test_a_wrong_call_ends_with_2_and_one_line(

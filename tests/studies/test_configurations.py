@@ -16,7 +16,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.output import print_view
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
-from hypar_opt.execution.settings import FRAMEWORKS, TrainingRun, lacks
+from hypar_opt.execution.settings import FRAMEWORKS, TrainingRun
 from hypar_opt.hardware.array import Array
 from hypar_opt.models import find_network, names
 from hypar_opt.pipeline import plan_of_configuration
@@ -275,8 +275,8 @@ def test_frameworks_leave_what_each_has_words_for_of_all() -> None:
     described, stated = problem()
     every = [*family(described, stated, recompute=("none", "op", "full"))]
     run = TrainingRun.of(plan_of_configuration(described, stated, every[-1]))
-    for name in FRAMEWORKS:
-        words = {one for one in every if not lacks(name, one, run)}
+    for name, framework in FRAMEWORKS.items():
+        words = {one for one in every if not framework.lacks(one, run)}
         assert 0 < len(words) < len(every)
         assert found(frameworks=name, best=1).considered == len(words)
 

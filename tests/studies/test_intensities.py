@@ -65,7 +65,7 @@ def test_a_plan_is_drawn_with_its_layers_named_apart(shell: Shell, tmp_path: Pat
 
 
 def test_other_plans_are_refused(shell: Shell, tmp_path: Path) -> None:
-    with pytest.raises(HyparError, match="takes a plan on an array of equal accelerators"):
+    with pytest.raises(HyparError, match="a roofline of layers takes a plan without stages on"):
         intensities(ho.solve("lenet-c", levels=2))
     picture = tmp_path / "it.svg"
     said = shell.refused("show", "lenet-c", "--roofline", "--picture", picture)

@@ -45,8 +45,13 @@ PLAN_NAMES = {
 }
 
 
-def figure_of(result: Any) -> Figure:
+def figure_of(result: Any, **look: bool) -> Figure:
     """Return the figure of a result.
+
+    Parameters
+    ----------
+    **look
+        Keyword arguments of the function that draws such results.
 
     Raises
     ------
@@ -55,7 +60,7 @@ def figure_of(result: Any) -> Figure:
     """
     for kind in type(result).__mro__:
         if kind.__name__ in _FIGURES:
-            return _FIGURES[kind.__name__](result)
+            return _FIGURES[kind.__name__](result, **look)
     drawn = ", ".join(_FIGURES)
     raise HyparError(f"there is no figure of a {type(result).__name__}, only of {drawn}")
 
@@ -157,7 +162,7 @@ def ratios_of(result: ParetoFronts) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-_FIGURES: dict[str, Callable[[Any], Figure]] = {
+_FIGURES: dict[str, Callable[..., Figure]] = {
     "AllBatches": batch_ranges,
     "Array": topology,
     "Comparison": speed_ups,

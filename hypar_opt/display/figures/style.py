@@ -11,7 +11,7 @@ import altair as alt
 import vl_convert
 
 from hypar_opt.display.palette import FAINT, GRID, INK, PALE
-from hypar_opt.documents.document import write_whole
+from hypar_opt.documents.files import write_whole
 from hypar_opt.errors import HyparError
 
 Figure: TypeAlias = alt.LayerChart | alt.FacetChart | alt.HConcatChart | alt.VConcatChart
@@ -143,22 +143,20 @@ def scale(pairs: Mapping[str, Any]) -> alt.Scale:
     return alt.Scale(domain=list(pairs), range=list(pairs.values()))
 
 
-def legend(words: Iterable[str], width: float = WIDTH, **options: Any) -> alt.Legend:
-    """Return a legend without a title, in as many columns as fit into the width."""
+def legend(words: Iterable[str], **options: Any) -> alt.Legend:
+    """Return a legend without a title, in as many columns as fit into a figure."""
     entries = list(words)
     longest = max(map(len, entries), default=1)
-    columns = max(int((width + 60) // (CHARACTER * longest + 34)), 1)
+    columns = max(int((WIDTH + 60) // (CHARACTER * longest + 34)), 1)
     fewest_rows = -(-len(entries) // columns)
     columns = -(-len(entries) // max(fewest_rows, 1))
     shown: dict[str, Any] = {"symbolOpacity": 1, **options}
     return alt.Legend(title=None, columns=max(columns, 1), **shown)
 
 
-def coloured(
-    pairs: Mapping[str, str], field: str, width: float = WIDTH, **options: Any
-) -> alt.Color:
+def coloured(pairs: Mapping[str, str], field: str, **options: Any) -> alt.Color:
     """Return the encoding of names by colours, with its legend."""
-    shown = legend(pairs, width, **{"symbolType": "square", **options})
+    shown = legend(pairs, **{"symbolType": "square", **options})
     return alt.Color(f"{field}:N", scale=scale(pairs), legend=shown)
 
 

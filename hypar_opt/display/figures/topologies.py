@@ -85,7 +85,7 @@ def topology(array: Array) -> Figure:
     return _drawn(array, links, colour, title)
 
 
-def link_loads(array: Array, step: StepResult, title: str = "") -> Figure:
+def link_loads(array: Array, step: StepResult) -> Figure:
     """Draw every link, coloured by the share of the step that it is at capacity."""
     shares = [
         link.seconds_at_capacity / step.seconds if step.seconds else 0.0 for link in step.links
@@ -105,10 +105,10 @@ def link_loads(array: Array, step: StepResult, title: str = "") -> Figure:
         }
         for link, share in zip(step.links, shares, strict=True)
     ]
-    return _drawn(array, links, colour, title)
+    return _drawn(array, links, colour)
 
 
-def _drawn(array: Array, links: Rows, colour: alt.Color, title: str) -> Figure:
+def _drawn(array: Array, links: Rows, colour: alt.Color, title: str = "") -> Figure:
     points = places(array)
     (left, right), (low, high) = (
         (min(coordinates), max(coordinates)) for coordinates in zip(*points.values(), strict=True)

@@ -26,8 +26,6 @@ from hypar_opt.studies.alternatives import Regret
 from hypar_opt.studies.simulation import RunArguments
 from hypar_opt.units import format_bytes, format_page_cost
 
-"""Baseline solvers, and the paper's names of their plans."""
-
 MAX_CERTIFIED_STATES = 2**8
 """Joint plans of up to this many product states per layer are certified by default."""
 

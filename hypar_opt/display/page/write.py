@@ -11,7 +11,7 @@ from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.display.page import page
 from hypar_opt.display.page.contents import gather
 from hypar_opt.display.page.rendering import check_installed
-from hypar_opt.documents.document import check_writable, write_whole
+from hypar_opt.documents.files import check_writable, write_whole
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.plan import Plan

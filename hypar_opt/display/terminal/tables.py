@@ -91,7 +91,7 @@ def many_view(many: ManyPlans) -> RenderableType:
     return Group(
         Text(f"{many.network.name}, {many.search}: {many.totals.size:,} plans{shown}"),
         # The bytes of a run follow in a row, and are not shown.
-        new_table(columns, (list(row.values())[:7] for row in many.rows(MAX_PLANS)), keys=4),
+        new_table(columns, (row.values() for row in many.rows(MAX_PLANS)), keys=4),
     )
 
 

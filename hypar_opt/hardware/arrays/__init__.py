@@ -86,7 +86,8 @@ def file_text(name: str) -> str:
     InputError
         If the file cannot be read.
     """
-    from hypar_opt.documents.document import preset_text, read_text
+    from hypar_opt.documents.document import preset_text
+    from hypar_opt.documents.files import read_text
 
     if name.lower() in names():
         return preset_text(__name__, name.lower())
@@ -117,7 +118,8 @@ def find_array(array: str | Path | Array) -> Array:
     UnknownNameError
         If there is neither such a preset nor such a file; it suggests the nearest name.
     """
-    from hypar_opt.documents.document import file_name, find
+    from hypar_opt.documents.document import find
+    from hypar_opt.documents.files import file_name
     from hypar_opt.hardware.array import Array, read_array
 
     resolved = find("array", array, Array, names(), load, read_array)

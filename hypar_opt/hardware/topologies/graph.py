@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
-from hypar_opt.documents.document import Document, read_text, rule
+from hypar_opt.documents.document import Document, rule
+from hypar_opt.documents.files import read_text
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import InputError
 from hypar_opt.hardware.links import Graph

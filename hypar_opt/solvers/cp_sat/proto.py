@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.documents.document import write_whole
+from hypar_opt.documents.files import write_whole
 from hypar_opt.errors import InputError
 from hypar_opt.solvers.model_names import plain_name
 

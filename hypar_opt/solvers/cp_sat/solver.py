@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from hypar_opt.deadline import TIME_LIMIT
-from hypar_opt.documents.document import check_writable, write_whole
+from hypar_opt.documents.files import check_writable, write_whole
 from hypar_opt.errors import NoAnswerError
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.cp_sat.clauses import MAX_SUM, clause_model

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.costs.pruned_table import PrunedTable
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.documents.document import check_writable, write_whole
+from hypar_opt.documents.files import check_writable, write_whole
 from hypar_opt.errors import RefusedError
 from hypar_opt.solvers.ilp.formulate import formulate
 from hypar_opt.solvers.ilp.zero_one import ZeroOneProgram

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from hypar_opt.deadline import Deadline
-from hypar_opt.documents.document import write_whole
+from hypar_opt.documents.files import write_whole
 from hypar_opt.solvers.backends.catalogue import CBC_OPTIONS, find_backend
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible

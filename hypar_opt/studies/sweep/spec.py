@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import BeforeValidator, Field, Strict
 
 from hypar_opt.costs import COSTS
-from hypar_opt.documents.document import ELEMENT_BYTES, Document, Size, exists, read_text, validate
+from hypar_opt.documents.document import ELEMENT_BYTES, Document, Size, validate
+from hypar_opt.documents.files import exists, read_text
 from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
@@ -41,7 +42,6 @@ MAX_CASES = 1_000_000
 """The most cases of a sweep: 10 seconds, and half a gigabyte, before the first of them runs."""
 
 Level = Annotated[int, Strict(), Field(ge=1, le=arrays.MAX_LEVELS)]
-Count = Annotated[int, Strict()]
 Value = TypeVar("Value")
 
 

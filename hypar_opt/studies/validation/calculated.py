@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from hypar_opt.costs.hops import tied_reductions
-from hypar_opt.documents.document import is_standard_input
+from hypar_opt.documents.files import is_standard_input
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.instance.stage import stage_context
 from hypar_opt.models import find_network

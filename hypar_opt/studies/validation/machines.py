@@ -8,15 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hypar_opt.documents.document import (
-    Document,
-    Name,
-    Printable,
-    Size,
-    file_name,
-    read_text,
-    validate,
-)
+from hypar_opt.documents.document import Document, Name, Printable, Size, validate
+from hypar_opt.documents.files import file_name, read_text
 from hypar_opt.documents.kinds import kind_of
 from hypar_opt.documents.parsing import parse_toml, shown
 from hypar_opt.errors import InputError, RefusedError

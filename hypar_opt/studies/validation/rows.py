@@ -10,16 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from hypar_opt.documents.document import (
-    LARGEST_SIZE,
-    Document,
-    Name,
-    Printable,
-    file_name,
-    read_text,
-    rule,
-)
+from hypar_opt.documents.document import LARGEST_SIZE, Document, Name, Printable, rule
 from hypar_opt.documents.document import validate as validated
+from hypar_opt.documents.files import file_name, read_text
 from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_toml, shown
 from hypar_opt.workload.parallelism import RECOMPUTED, SCHEDULES
