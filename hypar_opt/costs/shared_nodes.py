@@ -12,6 +12,7 @@ from hypar_opt.costs.kinds import index_by_key, kinds_of_boundaries
 from hypar_opt.costs.level_tables import level_edges, level_table
 from hypar_opt.costs.state_charges import states_of
 from hypar_opt.integers import exact_dtype
+from hypar_opt.plan.stored_layouts import Rows as Rows
 from hypar_opt.plan.stored_layouts import rows_with_stored
 from hypar_opt.step.states import exact_sum, shard_counts
 from hypar_opt.workload.contiguous import are_first, orders_of
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from hypar_opt.step.states import Indices
     from hypar_opt.workload.tensors import Workload
 
-Rows = Sequence[Sequence[int]]
 Tensors = Sequence[Mapping[int, int]]
 """By level, H1 first, the choice of each shared tensor's node."""
 

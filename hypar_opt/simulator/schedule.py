@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.exchanges import REDUCED_ONCE, ExchangeKey, added, sent_of
-from hypar_opt.simulator.streams import Streams
+from hypar_opt.simulator.streams import OF_WEIGHTS, Streams
 from hypar_opt.simulator.tasks import (
     ComputeTask,
     Dependencies,
@@ -205,7 +205,7 @@ class Schedule:
                     digits=digits,
                     bytes=float(share * sum(step.bytes for step in crossed)),
                     rounds=rounds,
-                    step=StepKind.ALL_REDUCE if tensor in _OF_WEIGHTS else crossed[0].step,
+                    step=StepKind.ALL_REDUCE if tensor in OF_WEIGHTS else crossed[0].step,
                     sent=tuple(float(share * amount) for amount in sent_of(crossed)),
                     between=crossed[0].between if len(crossed) == 1 else (),
                     once=phase is Phase.GRADIENT and last,
@@ -236,9 +236,6 @@ def _sum_of(exchanges: Sequence[ExchangeTask]) -> ExchangeTask:
         else (),
     )
 
-
-_OF_WEIGHTS = (ExchangeKind.GRADIENTS, ExchangeKind.WEIGHTS)
-"""They are part of an all-reduce, whether that is one exchange or in halves."""
 
 _BETWEEN_PAIRS = (ExchangeKind.BOUNDARY, ExchangeKind.HALOS)
 

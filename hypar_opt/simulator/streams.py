@@ -15,8 +15,8 @@ from hypar_opt.simulator.tasks import (
 
 OVERLAPS = ("none", "gradient", "branches", "prefetch")
 
-
-_OF_WEIGHTS = (ExchangeKind.GRADIENTS, ExchangeKind.WEIGHTS)
+OF_WEIGHTS = (ExchangeKind.GRADIENTS, ExchangeKind.WEIGHTS)
+"""They are part of an all-reduce, whether that is one exchange or in halves."""
 
 
 class Streams:
@@ -81,7 +81,7 @@ class Streams:
         )
 
     def _stream_of(self, task: ExchangeTask, number: int) -> int:
-        if self._overlap != "none" and task.kind in _OF_WEIGHTS:
+        if self._overlap != "none" and task.kind in OF_WEIGHTS:
             return GRADIENT_STREAM
         if self._overlap != "branches":
             return FOREGROUND
