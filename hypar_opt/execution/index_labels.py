@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.execution.ties import Axis, Tie, dealt, ties_of
-from hypar_opt.hierarchy import Hierarchy, Shares, parts_by_share
+from hypar_opt.hierarchy import Shares, parts_by_share
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, TOKEN, Layout, is_split
 from hypar_opt.workload.mirrored import are_mirrored
 from hypar_opt.workload.operands import operands_of
@@ -44,17 +44,8 @@ class Labels:
         Where the axis is split, H1 first.
     """
 
-    hierarchy: Hierarchy
     of: Mapping[Axis, Integers]
     splits: Mapping[Axis, tuple[int, ...]]
-
-    def parts(self, axis: Axis, level: int) -> Integers:
-        """Return the part of a level that each index is in, from 0."""
-        return self.hierarchy.digit(self.of[axis], level)
-
-    def order(self, axis: Axis) -> Integers:
-        """Return the axis's indices label by label: contiguous on each device."""
-        return np.argsort(self.of[axis], kind="stable")
 
     def shuffled(self, network: Network, position: int) -> Integers:
         """Return the labels with which a shuffle reads its input: those of what it writes."""
@@ -184,7 +175,7 @@ class _Labelling:
             split = np.array([level in splits[axis] for axis in self.axes])
             self.divide(level, split[self.axis_of])
         of = {axis: self.label[where] for axis, where in self.slices.items()}
-        return Labels(self.program.hierarchy, of, splits)
+        return Labels(of, splits)
 
     def levels_of(self, axis: Axis) -> list[int]:
         return [level for level in range(self.levels) if axis in self.split_axes[level]]

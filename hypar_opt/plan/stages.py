@@ -117,11 +117,6 @@ class Stages:
         """The part, from 0, of each layer."""
         return tuple(n % self.parts for n, layers in enumerate(self.layers) for _ in layers)
 
-    @property
-    def row(self) -> tuple[str, ...]:
-        """The words of a plan's H1 row: inverts `stages_of`."""
-        return tuple(map(part_word, self.part_of_layers))
-
     @cached_property
     def borders(self) -> tuple[StageBorder, ...]:
         """What crosses between neighbouring chunks, one fewer than there are chunks."""

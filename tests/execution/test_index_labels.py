@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import hypar_opt as ho
@@ -38,8 +37,8 @@ def test_tied_channels_have_one_label(seed: int) -> None:
                 choice = program.workload.choices_of_nodes[node][program.rows[level][node]]
                 assert choice is not None
                 for tie in ties_of(network, position, choice.axis):
-                    left = made.parts(tie.left, level)[tie.left_indices]
-                    right = made.parts(tie.right, level)[tie.right_indices]
+                    left = program.hierarchy.digit(made.of[tie.left], level)[tie.left_indices]
+                    right = program.hierarchy.digit(made.of[tie.right], level)[tie.right_indices]
                     assert (left == right).all()
 
 
@@ -51,7 +50,7 @@ def test_an_axis_has_bits_only_where_it_is_split(seed: int) -> None:
         levels = range(len(program.rows))
         for axis in made.of:
             for level in set(levels) - set(made.splits[axis]):
-                assert not made.parts(axis, level).any()
+                assert not program.hierarchy.digit(made.of[axis], level).any()
 
 
 FC = {"name": "fc", "kind": "fc"}
@@ -133,12 +132,3 @@ def test_weights_that_two_layers_share_have_no_images() -> None:
     _, program = program_of({"input": {"features": 4}, "layer": layers}, [[0, 2, 1, 1]])
     assert program.words(0) == ("data",)
     assert levels_by(program, BATCH) == ()
-
-
-def test_labels_by_level_make_a_permutation() -> None:
-    network = drawn_network(3)
-    for program in drawn_programs(network, 3, 3):
-        made = labels_of(network, program)
-        for axis, of in made.of.items():
-            assert sorted(made.order(axis).tolist()) == list(range(len(of)))
-            assert (np.diff(of[made.order(axis)]) >= 0).all()

@@ -156,7 +156,6 @@ def test_a_row_is_of_stages_where_parts_take_turns_and_one_output_crosses(
             refused.append(error.message)
             continue
         assert stages is not None
-        assert stages.row == tuple(words)
         assert stages.part_of_layers == row
         accepted.add(row)
         assert stages == Stages(described, parts, stages.ends)
@@ -194,7 +193,7 @@ def test_a_transformer_may_be_cut_twice_in_a_block_and_between_blocks() -> None:
 def test_a_chunk_takes_turns_with_those_of_other_parts() -> None:
     stages = Stages(chain(8), 2, (1, 3, 6, 8))
     assert stages.chunks == 2
-    assert stages.row == ("first", "second", "second", *["first"] * 3, "second", "second")
+    assert stages.part_of_layers == (0, 1, 1, 0, 0, 0, 1, 1)
     assert stages.chunks_of(0) == (range(1), range(3, 6))
     assert stages.chunks_of(1) == (range(1, 3), range(6, 8))
     assert [border.writer for border in stages.borders] == [0, 2, 5]
@@ -404,7 +403,7 @@ def staged(plan: Plan, parts: int, ends: tuple[int, ...], **training: Any) -> di
     """Return the document of a plan in stages; what it costs is that of the plan without."""
     document, sizes = copy.deepcopy(plan.document()), plan.hierarchy.sizes
     merged = next(n for n in range(1, len(sizes) + 1) if prod(sizes[:n]) == parts)
-    row = Stages(plan.network.description, parts, ends).row
+    row = [*map(part_word, Stages(plan.network.description, parts, ends).part_of_layers)]
     layouts = zip(document["layouts"].items(), row, strict=True)
     hierarchy = Hierarchy((parts, *sizes[merged:]))
     cost = document["cost"]
