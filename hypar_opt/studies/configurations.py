@@ -38,6 +38,7 @@ from hypar_opt.plan.stages import stage_counts
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Column, Columns, Documented, One, Results
 from hypar_opt.search.degrees import (
+    Allowed,
     Candidate,
     Evaluated,
     Evaluator,
@@ -49,7 +50,6 @@ from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.studies.searched_degrees import (
-    Allowed,
     SearchedCells,
     fastest_configurations,
     fastest_of_degrees,

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.integers import divisors
 from hypar_opt.plan.configuration import Configuration
-from hypar_opt.search.degrees import Candidate, Searched, search_degrees
+from hypar_opt.search.degrees import Allowed, Candidate, Searched, search_degrees
 from hypar_opt.search.result import Progress, parts_of
 
 if TYPE_CHECKING:
     from hypar_opt.deadline import Deadline
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.network import Network
-
-Allowed = Callable[[Configuration], bool]
-"""Whether a configuration is one to search among."""
 
 
 class SearchedCells(NamedTuple):

@@ -92,7 +92,7 @@ def gather(
     parameters
         As in `hypar_opt.search.solver_settings.options_of`, for the solves of regrets.
     **run
-        As `hypar_opt.simulator.RunOptions`.
+        As `hypar_opt.simulator.options.RunOptions`.
 
     Raises
     ------
