@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.kinds import kinds_of_nodes
+from hypar_opt.costs.kinds import index_by_key, kinds_of_nodes
 from hypar_opt.hardware.accelerator import OPERATIONS_PER_MAC, exactly
 from hypar_opt.integers import Integers, scale
 from hypar_opt.sharding.passes import Phase
@@ -227,7 +227,7 @@ class Work:
         )
         times = [
             _timed(loaded, per_word, per_second),
-            self._computing(kernels.seconds, kernel.macs, nodes, per_second),
+            self._computing(kernels, kernel.macs, nodes, per_second),
         ]
         if not self._runs_kernels:
             return times
@@ -245,24 +245,16 @@ class Work:
 
     def _computing(
         self,
-        pace: Sequence[Fraction],
+        kernels: _Pass,
         macs: Integers,
         nodes: Indices,
         per_second: Fraction | int | None,
     ) -> Integers:
-        """Return the time of nodes' multiply-accumulates in a pass.
-
-        Parameters
-        ----------
-        pace
-            The seconds of one of them on one accelerator, by node.
-        """
-        numbers: dict[Fraction, int] = {}
-        of_nodes = [numbers.setdefault(pace[n], len(numbers)) for n in nodes.reshape(-1).tolist()]
-        which = np.array(of_nodes, np.intp).reshape(nodes.shape)
+        """Return the time of nodes' multiply-accumulates in a pass."""
+        which = kernels.paces[nodes]
         times: Integers = np.zeros(1, np.int64)
-        for seconds, number in numbers.items():
-            rate = seconds / self.hierarchy.accelerators
+        for number in {*which.reshape(-1).tolist()}:
+            rate = kernels.seconds[number] / self.hierarchy.accelerators
             times = np.where(which == number, _timed(macs, rate, per_second), times)
         return times
 
@@ -322,7 +314,8 @@ def _once_at_most(work: Work, workload: Workload) -> Fraction:
     loading = elements_touched(workload) * accelerators * touches * work._seconds_of_word
     # All do all of what is whole.
     whole = np.any(workload.layouts.whole, axis=0)
-    slowest = map(max, zip(*(kernels.seconds for kernels in passes), strict=True))
+    of_nodes = ([kernels.seconds[n] for n in kernels.paces.tolist()] for kernels in passes)
+    slowest = map(max, zip(*of_nodes, strict=True))
     done: Counter[Fraction] = Counter()
     macs = work._rules.macs(workload)
     for count, by_all, seconds in zip(macs.tolist(), whole.tolist(), slowest, strict=True):
@@ -342,8 +335,10 @@ class _Pass(NamedTuple):
 
     Parameters
     ----------
+    paces
+        Of each node's multiply-accumulates, as places in `seconds`.
     seconds
-        Of one of a layer's multiply-accumulates on one accelerator.
+        Of one of them on one accelerator, in order of their first node.
     """
 
     products: Integers
@@ -352,6 +347,7 @@ class _Pass(NamedTuple):
     output: Integers
     of_inner: Integers
     launches: Integers
+    paces: Indices
     seconds: tuple[Fraction, ...]
 
 
@@ -363,12 +359,12 @@ def _pass_of(
         ones = np.ones(len(workload.nodes), np.int64)
         # Row-stationary: rows of processing units hold a kernel's rows, columns an output's. A
         # layer whose weights have no rows (fully-connected, experts) has one of each.
-        seconds = tuple(
+        seconds = [
             1 / accelerator.macs_per_second(*(node.sizes[axis] if has_rows else 1 for axis in "kp"))
             for node in workload.nodes
             for has_rows in ["k" in node.operator.axes.weight]
-        )
-        return _Pass(ones, *(0 * ones,) * 5, seconds)
+        ]
+        return _Pass(ones, *(0 * ones,) * 5, *_numbered(seconds))
     fused = Fused.on(accelerator)
     peak = accelerator.units * accelerator.operations / OPERATIONS_PER_MAC
     gemm = 1 / (peak * exactly(accelerator.gemm))
@@ -394,8 +390,14 @@ def _pass_of(
         )
         for k, node in zip(kernels, nodes, strict=True)
     ]
-    seconds = tuple(kind_seconds[kind] for kind in numbers)
-    return _Pass._make((*columns[:, numbers], seconds))
+    paces, distinct = _numbered(kind_seconds)
+    return _Pass._make((*columns[:, numbers], paces[numbers], distinct))
+
+
+def _numbered(seconds: Sequence[Fraction]) -> tuple[Indices, tuple[Fraction, ...]]:
+    """Return the place of each among the distinct ones, and these."""
+    numbers, first = index_by_key(seconds)
+    return numbers, tuple(seconds[place] for place in first)
 
 
 def launches_of(workload: Workload, phase: Phase, *, fused: Fused) -> list[int]:

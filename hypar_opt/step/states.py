@@ -103,7 +103,7 @@ def replicas(copied: Iterable[NDArray[np.bool_]], parts: Sequence[int]) -> Integ
     """
     dtype, copies = exact_dtype(math.prod(parts)), np.ones(1, np.int64)
     for flags, count in zip(copied, parts, strict=False):
-        if flags.any():  # equal amounts have no axis
+        if np.count_nonzero(flags):  # equal amounts have no axis; `any` takes ten times as long
             copies = copies * np.where(flags, count, 1).astype(dtype, copy=False)
     return copies
 

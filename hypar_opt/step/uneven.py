@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 PaddedSizes = Sequence[tuple["NDArray[np.int64]", "NDArray[np.int64]"]]
 """Of each axis that is divided unevenly: its size, and that of as many parts like the largest."""
 
+_NOWHERE = np.zeros(1, bool)
+
 
 class SplitLoads(NamedTuple):
     """The loads of axes that choices split.
@@ -49,7 +51,7 @@ class SplitLoads(NamedTuple):
 
 
 def padded_sizes(
-    sizes: Iterable[NDArray[np.int64]],
+    sizes: Sequence[NDArray[np.int64]] | NDArray[np.int64],
     states: States,
     hierarchy: Hierarchy,
     at_h1: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
@@ -68,10 +70,12 @@ def padded_sizes(
         None if all are even.
     """
     pairs: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-    for choice, size in enumerate(sizes):
-        top = (states[0][0] == choice) & (size > 0) if at_h1 and states else np.zeros(1, bool)
+    axes = np.asarray(sizes)
+    remainders = np.any(axes % hierarchy.accelerators, axis=tuple(range(1, axes.ndim)))
+    for choice, (size, remainder) in enumerate(zip(axes, remainders, strict=True)):
+        top = (states[0][0] == choice) & (size > 0) if at_h1 and states else _NOWHERE
         loaded = loads is not None and loads.numbers[choice].any()
-        if not top.any() and not loaded and (size % hierarchy.accelerators == 0).all():
+        if not (remainder or loaded or np.count_nonzero(top)):
             continue  # no level leaves a remainder
         splits = ((choices_made == choice) & (size > 0) for choices_made in level_choices(states))
         parts = replicas(splits, hierarchy.sizes)
