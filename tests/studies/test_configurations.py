@@ -227,8 +227,8 @@ def test_none_is_slower_than_a_strategy_in_any_memory(network: str, array: str, 
 
 def test_every_configuration_is_no_faster() -> None:
     """Brute force: the plan of each, by events."""
-    configured = found(fix="micro_batches=1,recompute=none")
-    described, stated = problem()
+    configured = found(array="rtx4090x4", fix="micro_batches=1,recompute=none")
+    described, stated = problem(array="rtx4090x4")
     steps = [
         ho.simulate(ho.pipeline.plan_of_configuration(described, stated, one))
         for one in family(described, stated)
@@ -541,7 +541,7 @@ def test_a_plan_has_the_best_configuration_beside_it(training: dict[str, Any]) -
         (TINY, {"array": "h100-8", "cost": "bytes"}),
         (TINY, {"array": "h100-8", "fix": ("*@H1=data",)}),
         (TINY, {"array": "h100-8", "inference": True}),
-        (TINY, {"array": "a100-h100-2x8", "batch": 32}),
+        (TINY, {"array": "a100-h100-2x8", "batch": 32, "share": 0.3}),
     ],
 )
 def test_a_plan_without_configurations_has_none_beside_it(
