@@ -53,14 +53,24 @@ def test_bytes_of_layers_add_up_to_those_of_a_level(problem: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("problem", TIME, ids=str)
-def test_seconds_of_layers_add_up_to_those_of_a_level(problem: dict[str, Any]) -> None:
+def test_seconds_of_formulas_add_up_to_those_of_layers_and_these_to_those_of_a_level(
+    problem: dict[str, Any],
+) -> None:
     plan = ho.solve(**{"cost": "time", **problem})
     assert plan.cost.communication is not None
     per_unit = Instance.of_plan(plan).cost.time.per_unit
     for number, level in enumerate(plan.level_names):
-        seconds = [explain(plan, f"{name}@{level}").seconds for name in nodes(plan)]
-        parts = [sum(part) * per_unit for part in zip(*filter(None, seconds), strict=True)]
-        assert len(seconds) == len([*filter(None, seconds)])
+        seconds = []
+        for name in nodes(plan):
+            explained = explain(plan, f"{name}@{level}")
+            assert explained.seconds is not None
+            seconds.append(explained.seconds)
+            total = sum(own.seconds for own in explained.transfers)
+            # The charge of each, and of each latency that is shared, is rounded by itself.
+            rounded = sum(1 + own.messages for own in explained.transfers)
+            assert abs(total - explained.seconds[0]) <= Fraction(rounded, per_unit)
+            assert all(level in own.levels for own in explained.transfers)
+        parts = [sum(part) * per_unit for part in zip(*seconds, strict=True)]
         assert sum(parts) == plan.cost.per_level[number]
         assert parts[0] == plan.cost.communication[number]
 
@@ -78,21 +88,6 @@ def test_a_formula_is_what_it_says(shell: Shell) -> None:
     assert moved == [explained.bytes_of(own) for own in explained.exchanges]
     # Model parallelism of fc1, whose 500 outputs the two parts of each of two groups exchange.
     assert moved[0] == 2 * 2 * (256 * 500 * 4)
-
-
-@pytest.mark.parametrize("problem", TIME, ids=str)
-def test_a_time_is_what_its_formulas_add_up_to(problem: dict[str, Any]) -> None:
-    plan = ho.solve(**{"cost": "time", **problem})
-    unit = Fraction(1, Instance.of_plan(plan).cost.time.per_unit)
-    for level in plan.level_names:
-        for name in nodes(plan):
-            explained = explain(plan, f"{name}@{level}")
-            assert explained.seconds is not None
-            total = sum(own.seconds for own in explained.transfers)
-            # The charge of each, and of each latency that is shared, is rounded by itself.
-            rounded = sum(1 + own.messages for own in explained.transfers)
-            assert abs(total - explained.seconds[0]) <= unit * rounded
-            assert all(level in own.levels for own in explained.transfers)
 
 
 def test_the_parts_of_a_ring_at_its_levels_are_all_of_it() -> None:

@@ -19,6 +19,7 @@ from hypar_opt.studies import searched_degrees
 from hypar_opt.studies.configurations import Configurations
 from hypar_opt.units import format_bytes, format_si
 from tests.cli.shell import Shell
+from tests.slow import slow_after
 
 NETWORK = gpt(layers=4, hidden=2048, heads=4, tokens=256, vocabulary=4096)
 NAMED = "gpt:layers=4,hidden=2048,heads=4,tokens=256,vocabulary=4096"
@@ -32,7 +33,7 @@ def by_degrees(**asked: Any) -> Configurations:
     return ho.configure(NETWORK, ARRAY, **{"batch": 8, "by_degrees": True, **asked})
 
 
-@pytest.mark.parametrize("limit", [{}, TIGHT])
+@pytest.mark.parametrize("limit", slow_after(1, [TIGHT, {}]))
 def test_each_is_the_fastest_of_its_degrees(limit: dict[str, Any]) -> None:
     """As `configure` finds it where these are pinned, or what that says needs least."""
     cells = by_degrees(**limit).cells
