@@ -157,6 +157,7 @@ def test_any_number_of_stages_keeps_to_pins() -> None:
 def test_pins_are_of_the_levels_of_the_plan(tmp_path: Path) -> None:
     """H1 of four stages is what two levels of the array are without."""
     pinned: dict[str, Any] = {**IN_PYTHON, "array": "h100-8", "fix": ["*.up@H2=model"]}
+    pinned["micro_batches"] = 4
     plan = ho.solve(SMALL[0], **pinned, stages=4)
     assert plan.hierarchy.sizes == (4, 2)
     ups = [n for n, name in enumerate(plan.layers) if name.endswith(".up")]

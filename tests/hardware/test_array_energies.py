@@ -59,7 +59,7 @@ def test_a_comparison_without_joules_has_no_column_of_them(
 
 
 def test_a_step_without_joules_shows_none(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["simulate", "lenet-c", "--array", "h100-8x8", "--overlap", "none"]) == 0
+    assert run(["simulate", "lenet-c", "--array", "h100-8x8", "--solver", "data"]) == 0
     assert "energy" not in capsys.readouterr().out
 
 

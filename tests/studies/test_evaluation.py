@@ -260,7 +260,7 @@ def test_too_little_memory_is_said_beside_the_answer(
 
 def test_the_bottleneck_is_the_link_that_is_full_for_longest_not_the_one_that_waits() -> None:
     """Messages to other nodes hold a fast link too, at the pace of the slow one behind it."""
-    step = ho.simulate(ho.solve("vgg-a", array="h100-8x8"))
+    step = ho.simulate(ho.solve("vgg-a", array="h100-8x8", solver="trick"))
     assert step.bottleneck is not None
     name, alike = step.bottleneck
     assert "fabric" in name

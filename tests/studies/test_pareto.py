@@ -102,7 +102,7 @@ def test_a_front_on_ones_own_array_is_over_what_a_device_holds(objective: str) -
 
 
 def test_less_memory_costs_more() -> None:
-    fronts = ho.pareto("vgg-a", array="hmc-htree-64")
+    fronts = ho.pareto("vgg-a", array="hmc-htree-16")
     assert [front.objective for front in fronts] == list(OBJECTIVES)
     for front in fronts:
         assert len(front) > 1
@@ -115,7 +115,7 @@ def test_less_memory_costs_more() -> None:
         assert front.within(front[0].memory - 1) == second
         limited = ho.solve(
             "vgg-a",
-            array="hmc-htree-64",
+            array="hmc-htree-16",
             cost=front.objective,
             search="joint",
             constraints={"memory": front[0].memory - 1},
