@@ -231,6 +231,8 @@ def parts_by_share(size: Any, shares: Sequence[int]) -> list[Any]:
 
 def rounded_share(size: Any, share: int, of: int) -> Any:
     """Return a share of a size, rounded to the nearest integer, a half to an even one."""
+    if share in (0, of):  # the ends of all parts, where nothing is rounded
+        return size * (share // of)
     amount = size * share
     quotient = amount // of
     rest = 2 * (amount - quotient * of)

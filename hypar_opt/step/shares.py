@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hypar_opt.hierarchy import parts_by_share, rounded_share
+from hypar_opt.hierarchy import rounded_share
 from hypar_opt.integers import Integers, scale
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE
 from hypar_opt.sharding.passes import Phase
@@ -92,7 +92,10 @@ class Share:
 
     def indices(self, sizes: Integers) -> Integers:
         """Return how many indices the part has of axes of some sizes, as a run rounds them."""
-        indices: Integers = np.asarray(parts_by_share(sizes, self.parts)[self.part])
+        begin = sum(self.parts[: self.part])
+        ends = begin + self.parts[self.part], begin
+        last, first = (rounded_share(sizes, end, self.total) for end in ends)
+        indices: Integers = np.asarray(last - first)
         return indices
 
     def min_indices(self, sizes: Integers) -> Integers:

@@ -71,7 +71,8 @@ def padded_sizes(
     """
     pairs: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     axes = np.asarray(sizes)
-    remainders = np.any(axes % hierarchy.accelerators, axis=tuple(range(1, axes.ndim)))
+    behind = tuple(range(1, axes.ndim))
+    remainders = np.logical_or.reduce(axes % hierarchy.accelerators, axis=behind)
     for choice, (size, remainder) in enumerate(zip(axes, remainders, strict=True)):
         top = (states[0][0] == choice) & (size > 0) if at_h1 and states else _NOWHERE
         loaded = loads is not None and loads.numbers[choice].any()
@@ -88,7 +89,7 @@ def padded_sizes(
         if loads is not None and loaded:
             pair = _by_load(loads, choice, parts, *pair)
         whole, padded_size = pair
-        if loaded or (padded_size != whole).any():
+        if loaded or np.count_nonzero(padded_size != whole):
             pairs.append(pair)
     return pairs
 
