@@ -197,7 +197,7 @@ class Work:
     def _runs_kernels(self) -> bool:
         return self.accelerator.gemm is not None
 
-    @property
+    @cached_property
     def _seconds_of_word(self) -> Fraction:
         """The seconds of a word of all accelerators together, whose DRAMs work in parallel."""
         bandwidth = self.accelerator.dram_bandwidth * self.hierarchy.accelerators

@@ -76,7 +76,7 @@ def padded_sizes(
     for choice, (size, remainder) in enumerate(zip(axes, remainders, strict=True)):
         top = (states[0][0] == choice) & (size > 0) if at_h1 and states else _NOWHERE
         loaded = loads is not None and loads.numbers[choice].any()
-        if not (remainder or loaded or np.count_nonzero(top)):
+        if not (remainder or loaded or (top is not _NOWHERE and top.any())):
             continue  # no level leaves a remainder
         splits = ((choices_made == choice) & (size > 0) for choices_made in level_choices(states))
         parts = replicas(splits, hierarchy.sizes)

@@ -78,9 +78,9 @@ def may_split_tensors(
     parts : (choices,)
         Of choices beyond these, no level has made any.
     """
-    allowed = np.ones(workload.shared, bool)
-    if rule is not None:
-        tensors, count = list(workload.tensor_writers), len(workload.choices)
+    allowed, tensors = np.ones(workload.shared, bool), list(workload.tensor_writers)
+    if rule is not None and tensors:
+        count = len(workload.choices)
         divisors = np.array([*parts, *[1] * count][:count], object)[:, None]
         lacks = workload.forbidden[tensors].T & (divisors > 1).astype(bool)
         fits = may_split(workload, rule, divisors, slice(None), tensors)
