@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.step.holds import WeightBytes
 from hypar_opt.studies.validation.calculated import _plan
 from hypar_opt.studies.validation.machines import array_of, known_machines
-from tests.commands import command
+from tests.cli.shell import Shell
 
 HIDDEN, HEADS, TOKENS, BATCH = 128, 8, 64, 8
 ELEMENTS = TOKENS * BATCH * HIDDEN
@@ -363,24 +362,22 @@ def test_between_groups_the_fullest_is_shown_by_its_name() -> None:
     assert held.per_accelerator == f"per accelerator of {held.group}"
 
 
-def test_the_command_prints_a_table_and_the_peak(tmp_path: Path) -> None:
+def test_the_command_prints_a_table_and_the_peak(tmp_path: Path, shell: Shell) -> None:
     network = "gpt:layers=12,hidden=64,heads=8,tokens=32,vocabulary=1024"
     call = ["memory", network, "--array", "h100-8", "--batch", "8", "--optimizer", "adam"]
-    done = command([*call, "--recompute", "full", "--shard", "state"], tmp_path)
-    assert done.status == 0
-    assert "full recomputation, optimizer state sharded (ZeRO-1)" in done.output
-    assert "decoder.0-11.attention x12" in done.output
-    assert "Peak at loss, with " in done.output
-    assert "GB of 85 GB per accelerator, 79.99 GB to spare; reserve 5 GB." in done.output
-    document = json.loads(command([*call, "--json", "--picture", "m.svg"], tmp_path).output)
-    assert (tmp_path / "m.svg").read_text().startswith("<svg")
+    printed = shell.output(*call, "--recompute", "full", "--shard", "state")
+    assert "full recomputation, optimizer state sharded (ZeRO-1)" in printed
+    assert "decoder.0-11.attention x12" in printed
+    assert "Peak at loss, with " in printed
+    assert "GB of 85 GB per accelerator, 79.99 GB to spare; reserve 5 GB." in printed
+    picture, file = tmp_path / "m.svg", tmp_path / "plan.json"
+    document = shell.document(*call, "--picture", picture)
+    assert picture.read_text().startswith("<svg")
     assert document["bytes"] == sum(document["categories"].values())
     assert document["fits"] is True
     for name in ("weights", "gradients", "state", "saved"):
         assert sum(row[name] for row in document["layers"]) == document["categories"][name]
     plan = ho.solve(network, batch=8, array="h100-8", constraints={"optimizer": "adam"})
-    ho.write_plan(plan, tmp_path / "plan.json")
-    of_file = command(["memory", "plan.json", "--optimizer", "adam", "--json"], tmp_path)
-    assert json.loads(of_file.output) == document
-    wrong = command(["memory", "plan.json", "--recompute", "some"], tmp_path)
-    assert (wrong.status, len(wrong.errors.splitlines())) == (2, 1)
+    ho.write_plan(plan, file)
+    assert shell.document("memory", file, "--optimizer", "adam") == document
+    shell.refused("memory", file, "--recompute", "some")

@@ -25,6 +25,7 @@ from hypar_opt.simulator.memory import reserved_by, reserved_by_nodes
 from hypar_opt.step.states import states_from_rows
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import CHOICES
+from tests.cli.shell import Shell
 from tests.commands import command
 from tests.execution import small_networks
 from tests.strategies.written_plans import with_loss
@@ -271,19 +272,21 @@ def test_a_layer_needs_no_more_communicators_than_its_plan(tied: bool, shard: An
         assert max(by_node) == whole
 
 
-def test_what_fits_says_by_how_much(tmp_path: Path) -> None:
-    call = ["gpt2", "--array", "h100-8", "--batch", "8"]
-    done = command(["memory", *call, "--solver", "data", "--json"], tmp_path)
-    assert '"margin": ' in done.output
+def test_what_fits_says_by_how_much(tmp_path: Path, shell: Shell) -> None:
+    network, file = (
+        "gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=100",
+        tmp_path / "plan.json",
+    )
+    call = [network, "--array", "h100-8", "--batch", "8"]
+    assert '"margin": ' in shell.output("memory", *call, "--solver", "data", "--json")
     for words in (["solve"], ["simulate"], ["memory", "--solver", "data"]):
-        done = command([words[0], *call, *words[1:]], tmp_path)
-        said = " ".join(done.output.split())
+        said = " ".join(shell.output(words[0], *call, *words[1:]).split())
         assert "fits: " in said or words == ["solve"]
         if words != ["solve"]:
             assert " to spare; reserve " in said
     whole = ["solve", "llama-7b", "--array", "h100-8", "--batch", "64", "--solver", "data"]
-    assert command([*whole, "--output", "plan.json"], tmp_path).status == 0
+    assert shell(*whole, "--output", file)[0] == 0
     stated = ["--micro-batches", "1", "--shard", "none", "--recompute", "none"]
-    done = command(["memory", "plan.json", *stated], tmp_path)
-    assert "does not fit: " in done.output
-    assert " too much; reserve 5 GB." in " ".join(done.output.split())
+    said = " ".join(shell("memory", file, *stated)[1].split())
+    assert "does not fit: " in said
+    assert " too much; reserve 5 GB." in said
