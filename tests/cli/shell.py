@@ -51,6 +51,8 @@ class Shell:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch, self._capsys = monkeypatch, capsys
+        # Of the shell that runs the tests: output is as wide as in a pipe.
+        monkeypatch.delenv("COLUMNS", raising=False)
 
     def __call__(self, *call: object, piped: str | bytes = "") -> tuple[int, str, str]:
         """Return the exit status, and what was written to the two streams."""
