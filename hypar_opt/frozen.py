@@ -49,8 +49,8 @@ def frozen(value: Value) -> Value:
         kept = tuple(kept)
     elif type(kept) in (list, tuple):
         # Each entry once: repetitions of a block share theirs.
-        known = {id(entry): entry for entry in kept}
-        done = {number: frozen(entry) for number, entry in known.items()}
+        distinct = {id(entry): entry for entry in kept}
+        done = {number: frozen(entry) for number, entry in distinct.items()}
         kept = tuple([done[id(entry)] for entry in kept])
     elif hasattr(kept, "_make"):  # a named tuple
         kept = kept._make(map(frozen, kept))

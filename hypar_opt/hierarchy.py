@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -193,11 +194,8 @@ class SplitRule:
         import numpy as np
 
         first = self.hierarchy.sizes[0]
-        of_h1 = parts_by_share(size, self.shares)
-        least = of_h1[0]
-        for other in of_h1[1:]:
-            least = np.minimum(least, other)
-        return np.where(parts % first == 0, least * first, size) // parts
+        smallest = reduce(np.minimum, parts_by_share(size, self.shares))
+        return np.where(parts % first == 0, smallest * first, size) // parts
 
     def parts(self, product: int) -> int:
         """Return into how many parts levels split an axis, given the product of their parts."""

@@ -32,10 +32,10 @@ def format_held(count: int) -> str:
 def digits_apart(counts: Sequence[int]) -> int:
     """Return the digits, four or more, to which neighbours among numbers of bytes differ."""
 
-    def apart(digits: int) -> bool:
-        return all(a != b for a, b in pairwise(format_bytes(own, digits) for own in counts))
+    def distinguish(digits: int) -> bool:
+        return all(a != b for a, b in pairwise(format_bytes(count, digits) for count in counts))
 
-    return next(filter(apart, range(4, _ALL_DIGITS)), _ALL_DIGITS)
+    return next(filter(distinguish, range(4, _ALL_DIGITS)), _ALL_DIGITS)
 
 
 def format_rate(bytes_per_second: float | Fraction) -> str:

@@ -63,22 +63,22 @@ class NodeModes:
     def of(
         cls,
         table: ClassTable,
-        others: Sequence[tuple[Kinds, Integers]],
+        further_charges: Sequence[tuple[Kinds, Integers]],
         loads: Sequence[DeviceLoad],
         transients: Sequence[Amount],
         states: Sequence[State],
     ) -> NodeModes:
-        """Return the modes of a table, and of others that differ in what nodes are charged.
+        """Return the modes of a table, and those that differ in what nodes are charged.
 
         Parameters
         ----------
-        others
+        further_charges
             What kinds of nodes are charged in these: `StateTable.of_nodes`.
         loads, transients
             What nodes hold in each mode, all the time and at least for a moment.
         """
         charges = [(table.node_kinds, table.node)]
-        charges += [(of_nodes.numbers, charged) for of_nodes, charged in others]
+        charges += [(of_nodes.numbers, charged) for of_nodes, charged in further_charges]
         own_kinds = zip(*(numbers.tolist() for numbers, _ in charges), strict=True)
         keys = zip(*(load.node_keys for load in loads), strict=True)
         kinds, first = index_by_key(zip(own_kinds, keys, strict=True))

@@ -306,7 +306,7 @@ class Evaluator(StepBounds):
         if mesh not in cache:
             cache.update(self._held(self._meshes_with(mesh, alike=1), lengths, arrays))
         rows = self._rows(mesh, lengths)
-        reserve = reserved_by(self.array.accelerator, trained, rows, self._hierarchy)
+        reserve = reserved_by(self.array.accelerator, trained, rows)
         return cache[mesh], reserve
 
     def _new_weight_holds(

@@ -166,7 +166,7 @@ class Pair:
 
     @cached_property
     def _in_flight(self) -> list[tuple[int, ...]]:
-        """Of each chunk of each stage; 1 where nothing limits what it holds."""
+        """The micro-batches that each chunk of each stage holds; 1 where nothing limits these."""
         count = self.parts.count
         if not self._limited or count == 1:
             return [(1,) * self._chunks] * count
@@ -209,7 +209,9 @@ class Pair:
             of_borders = [parts.hop(n, link, fewer) for n in range(1, units.count)]
             rows = [(0, 0), *(tuple(map(scaled, border)) for border in of_borders), (0, 0)]
             hops[link] = np.array(rows).T
-        asked_stages = [(stage, *units.alike(*stage.units)) for stage in self._stages.values()]
+        asked_stages = [
+            (stage, *units.repetitions(*stage.units)) for stage in self._stages.values()
+        ]
         table = np.full((parts.count, *shortest.shape), IMPOSSIBLE)
         for number, (before, behind) in enumerate(self._links):
             # What a stage of some of its units takes, and the others.

@@ -103,8 +103,8 @@ class Units:
         (begin,), (last,) = self._units[first], self._units[end - 1]
         return (range(begin.start, last.stop),)
 
-    def alike(self, first: int, end: int) -> tuple[list[int], list[int]]:
-        """Return where units that are like some begin and end."""
+    def repetitions(self, first: int, end: int) -> tuple[list[int], list[int]]:
+        """Return where runs of units of the same kinds as a stage's begin and end."""
         kinds = self.kinds[first:end]
         starts = [
             start

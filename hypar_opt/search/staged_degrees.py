@@ -295,9 +295,9 @@ class StagedEvaluator:
         assert problem.stage is not None
         workload = micro_batch_of(problem, network, shared_tensors=True)
         rows = rows_of(one.inside, network, workload, problem.hierarchy)
-        chip, hierarchy = self.array.accelerator, problem.hierarchy
+        chip = self.array.accelerator
         layers, moment = counted_memory(problem, network, workload, rows, chip)
-        reserve = reserved_by(chip, workload, rows, hierarchy)
+        reserve = reserved_by(chip, workload, rows)
         fixed = (
             sum(layer.weights + layer.gradients + layer.state for layer in layers) + moment.total
         )

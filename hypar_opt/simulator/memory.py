@@ -8,7 +8,7 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.device_memory import DeviceMemory, LayerMemory, Moment
 from hypar_opt.step.holds import KEPT, MOMENTS, WeightBytes, step_holds
 from hypar_opt.step.shares import Share
-from hypar_opt.step.states import level_choices, shape_of
+from hypar_opt.step.states import level_choices, shape_of, states_from_rows
 from hypar_opt.workload.operators.axes import BATCH, EXPERTS
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import with_repeats
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.hardware.array import Array
-    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.integers import Integers
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import ProblemFields
@@ -80,47 +79,23 @@ def memory_of(
         counted = counted_memory(*arguments, exact_shares=options.exact_shares, share=share)
         if accelerator is None:
             return DeviceMemory(plan, *counted, options=of_training)
-        reserve = reserved_by(accelerator, trained, rows, plan.hierarchy)
+        reserve = reserved_by(accelerator, trained, rows)
         capacity = int(accelerator.dram_capacity)
         group = accelerator.name if isinstance(accelerator, AcceleratorGroup) else ""
         memories.append(DeviceMemory(plan, *counted, reserve, capacity, of_training, group))
     return max(memories, key=lambda own: Fraction(own.total, own.capacity or 1))
 
 
-def reserved_by(
-    accelerator: Accelerator, workload: Workload, rows: Rows, hierarchy: Hierarchy
-) -> int:
+def reserved_by(accelerator: Accelerator, workload: Workload, rows: Rows) -> int:
     """Return the bytes that no tensor of a plan may take: those of its communicators, too.
 
-    A communicator is of the accelerators of some levels: those at which a layer is split along one
-    axis, or reduces gradients, or gathers what is sharded. Parameters as for `counted_memory`.
+    Parameters as for `counted_memory`.
     """
-    repeats = workload.repeats
-    groups: set[tuple[int, ...]] = set()
-    axes: set[str] = set()
-    columns, has_weights = zip(*rows, strict=True), [count > 0 for count in workload.weights]
-    nodes = zip(columns, workload.nodes, has_weights, strict=False)
-    representatives = {
-        (column, node.kind, trained, number in repeats.sharded): number
-        for number, (column, node, trained) in enumerate(nodes)
-    }
-    for node in representatives.values():
-        choices = [workload.choices_of_nodes[node][row[node]] for row in rows]
-        of_levels = [choice.axis if choice else BATCH for choice in choices]
-        axes.update(of_levels)
-        for axis in {*of_levels} - {"", BATCH}:
-            groups.add(
-                tuple(n for n, axis_of_level in enumerate(of_levels) if axis_of_level == axis)
-            )
-        if has_weights[node]:
-            begins = (
-                repeats.shard_start_levels
-                if node in repeats.sharded
-                else repeats.shard_start_levels[:1]
-            )
-            for first, end in pairwise((*begins, hierarchy.levels)):
-                groups.add(tuple(n for n in range(first, end) if of_levels[n] == BATCH))
-    return accelerator.reserved(len(groups - {()}), experts=EXPERTS.axis in axes)
+    nodes = np.arange(len(workload.nodes))
+    states = states_from_rows(rows, len(nodes))
+    communicators = _Communicators.of(workload, nodes, states, [*workload.repeats.sharded])
+    groups = {group for levels in communicators.levels for group in np.unique(levels).tolist()}
+    return accelerator.reserved(len(groups - {0}), experts=bool(communicators.of_experts.any()))
 
 
 def reserved_by_nodes(
@@ -130,36 +105,65 @@ def reserved_by_nodes(
 
     At least: its communicators are a part of the plan's. Parameters as for `DeviceLoad.of`.
     """
-    repeats, users = workload.repeats, {n for of in workload.weight_users.values() for n in of}
-    of_nodes = [
-        [choice.axis if choice else BATCH for choice in choices]
-        for choices in workload.choices_of_nodes
-    ]
-    axes, shape = np.array(of_nodes).T, shape_of(nodes, states)
-    axes_of_levels = [axes[choice, nodes] for choice in level_choices(states)]
-
-    def splits(axis: str, levels: slice) -> NDArray[np.bool_]:
-        """Return whether any of some levels splits an axis."""
-        return reduce(
-            np.logical_or,
-            [axes_of_level == axis for axes_of_level in axes_of_levels[levels]],
-            np.zeros(shape, bool),
-        )
-
-    counts = np.zeros(shape, np.intp)
-    for axis in {*axes.flat} - {"", BATCH}:
-        counts += splits(axis, slice(None))
-    has_weights = np.array([count > 0 for count in workload.weights])[nodes]
     # How shared weights are sharded is not their readers' choice.
-    sharded = np.isin(nodes, [node for node in repeats.sharded if node not in users])
-    for first, end in pairwise((*repeats.shard_start_levels, None)):
-        counts += splits(BATCH, slice(first, end)) & has_weights & sharded
-    counts += splits(BATCH, slice(None)) & has_weights & ~sharded
+    users = {user for users in workload.weight_users.values() for user in users}
+    sharded = [node for node in workload.repeats.sharded if node not in users]
+    communicators = _Communicators.of(workload, nodes, states, sharded)
+    counts = np.sum([levels > 0 for levels in communicators.levels], axis=0)
+    numbers = range(1 + int(counts.max(initial=0)))
+    reserved = np.array([accelerator.reserved(number) for number in numbers], object)
     of_experts = accelerator.reserved(experts=True) - accelerator.reserved()
-    most = int(counts.max(initial=0))
-    reserved = np.array([accelerator.reserved(count) for count in range(most + 1)], object)
-    total: Integers = reserved[counts] + of_experts * splits(EXPERTS.axis, slice(None))
+    total: Integers = reserved[counts] + of_experts * communicators.of_experts
     return total
+
+
+class _Communicators(NamedTuple):
+    """The communicators of nodes in states, each of the accelerators of some levels.
+
+    Those at which a node is split along one axis, or reduces gradients, or gathers what is sharded.
+
+    Parameters
+    ----------
+    levels
+        Of each communicator that nodes may have, as bits by node and state: 0 where it has none.
+    of_experts
+        Whether experts are shared out.
+    """
+
+    levels: Sequence[Integers]
+    of_experts: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls, workload: Workload, nodes: Indices, states: States, sharded: Sequence[int]
+    ) -> _Communicators:
+        """Return those of nodes in states; parameters are those of `DeviceLoad.of`.
+
+        Parameters
+        ----------
+        sharded
+            The nodes whose weights may be split otherwise from some level on.
+        """
+        of_nodes = [
+            [choice.axis if choice else BATCH for choice in choices]
+            for choices in workload.choices_of_nodes
+        ]
+        axes, shape = np.array(of_nodes).T, shape_of(nodes, states)
+        by_level = [axes[choice, nodes] for choice in level_choices(states)]
+
+        def split(axis: str, first: int = 0, end: int = len(by_level)) -> Integers:
+            """Return which of some levels split an axis."""
+            flags = ((by_level[level] == axis) << level for level in range(first, end))
+            return reduce(np.bitwise_or, flags, np.zeros(shape, np.int64))
+
+        of_axes = {axis: split(axis) for axis in {EXPERTS.axis, *axes.flat} - {"", BATCH}}
+        has_weights = (np.array(workload.weights) > 0)[nodes]
+        is_sharded = np.isin(nodes, sharded)
+        starts = (*workload.repeats.shard_start_levels, len(by_level))
+        gradients = [split(BATCH, *ends) * is_sharded for ends in pairwise(starts)]
+        gradients.append(split(BATCH) * ~is_sharded)
+        levels = [*of_axes.values(), *(reduced * has_weights for reduced in gradients)]
+        return cls(levels, of_axes[EXPERTS.axis] > 0)
 
 
 def parts_between_groups(

@@ -136,7 +136,7 @@ class Repeats:
         """The tensors that several layers read, and that are converted again by themselves."""
         return frozenset(node for node, first in self.recomputed.items() if first == CONVERTED)
 
-    def most(self, users: Sequence[int]) -> int:
+    def upper_bound(self, users: Sequence[int]) -> int:
         """Return an upper bound on how often a step repeats anything that it does once."""
         if self == SINGLE_PASS:
             return 1

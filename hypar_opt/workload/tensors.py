@@ -232,7 +232,7 @@ class Workload:
     @derived
     def most_repeats(self) -> int:
         """An upper bound on how often a step repeats anything that it does once."""
-        return self.repeats.most(self.users)
+        return self.repeats.upper_bound(self.users)
 
     @_of_tensors
     def users(self) -> list[int]:

@@ -216,7 +216,7 @@ TRAINED = (
     Mutant(
         "a stated memory has the buffers of communicators, too",
         "search/memory/modes",
-        "return min(int(accelerator.dram_capacity) - self.capacity, most)",
+        "return min(int(accelerator.dram_capacity) - self.capacity, reserved_at_most)",
         "return accelerator.reserved()",
         ("search/test_within_memory",),
     ),
@@ -230,8 +230,8 @@ TRAINED = (
     Mutant(
         "what is sharded has a communicator as if it were not, too",
         "simulator/memory",
-        "& has_weights & ~sharded",
-        "& has_weights",
+        "gradients.append(split(BATCH) * ~is_sharded)",
+        "gradients.append(split(BATCH))",
         ("simulator/test_losses_and_gathers",),
     ),
 )

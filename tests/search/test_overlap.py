@@ -443,6 +443,15 @@ def test_plans_by_prices_are_no_slower_than_those_that_are_known(
     assert bound * 0.975 <= found.bound * 1e3 <= found.seconds * 1e3
 
 
+ZOO: list[tuple[str, str, int, dict[str, Any]]] = [
+    (network, array, batch, {})
+    for network in models.names()
+    if len(models.find_network(network).layers) <= 60
+    for array in arrays.names()
+    if not find_array(array).groups and not array.startswith(("mosaic-", "hmc-"))
+    for batch in (8, 64, 512)
+]
+
 NAMED: list[tuple[str, str, int, dict[str, Any]]] = [
     ("lenet-c", "a100-8", 64, {}),
     # The fastest has convolutions that are whole, which choices split.
@@ -459,6 +468,7 @@ NAMED: list[tuple[str, str, int, dict[str, Any]]] = [
         for array in ("a100-4x8", "h100-16x8", "rtx4090x4", "v100-16", "gb200-nvl72")
         for batch in (8, 64, 512)
     ),
+    *Random(43).sample(ZOO, 40),
 ]
 
 
@@ -474,24 +484,6 @@ def test_no_named_strategy_that_trains_as_stated_takes_less(
     found = ho.simulate(ho.solve(network, **asked)).seconds
     fastest = fastest_named(network, asked, below=found)
     assert fastest is None or found <= fastest * (1 + ROUNDED)
-
-
-ZOO: list[tuple[str, str, int, dict[str, Any]]] = [
-    (network, array, batch, {})
-    for network in models.names()
-    if len(models.find_network(network).layers) <= 60
-    for array in arrays.names()
-    if not find_array(array).groups and not array.startswith(("mosaic-", "hmc-"))
-    for batch in (8, 64, 512)
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("network", "array", "batch", "more"), Random(43).sample(ZOO, 40))
-def test_no_named_strategy_takes_less_wherever(
-    network: str, array: str, batch: int, more: dict[str, Any]
-) -> None:
-    test_no_named_strategy_that_trains_as_stated_takes_less(network, array, batch, more)
 
 
 def fastest_named(network: str, asked: Any, below: float) -> float | None:

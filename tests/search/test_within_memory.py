@@ -695,7 +695,7 @@ def test_what_has_a_price_is_no_more_than_a_plan_holds(
             layers, moment = counted_memory(trained.problem, network, *step, accelerator)
             amounts = ((row.weights, row.gradients, row.state, row.saved) for row in layers)
             held = sum(map(sum, amounts))
-            reserved = reserved_by(accelerator, *step, problem.hierarchy)
+            reserved = reserved_by(accelerator, *step)
             beyond = max(0, reserved + modes.first.capacity - int(accelerator.dram_capacity))
             assert load <= held * devices
             assert peak <= (moment.total + beyond) * devices

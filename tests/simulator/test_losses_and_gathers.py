@@ -264,7 +264,7 @@ def test_a_layer_needs_no_more_communicators_than_its_plan(tied: bool, shard: An
         for rows in (*plans, by_data):
             states = states_from_rows(rows, len(nodes))
             by_node = reserved_by_nodes(accelerator, workload, nodes, states).tolist()
-            whole = reserved_by(accelerator, workload, rows, problem.hierarchy)
+            whole = reserved_by(accelerator, workload, rows)
             assert max(by_node) <= whole
             # How shared weights are sharded is said of these.
             alike = reserved_by_nodes(accelerator, once, nodes, states).tolist()

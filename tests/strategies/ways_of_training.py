@@ -123,7 +123,6 @@ def counted(
             own = instance.problem, network, workload, nodes, accelerator
             held, moment = counted_memory(*own, share=share)
             total = sum(own.weights + own.gradients + own.state + own.saved for own in held)
-            asked = accelerator, workload, nodes, problem.hierarchy
-            reserved = reserved_by(*asked) if with_reserve else 0
+            reserved = reserved_by(accelerator, workload, nodes) if with_reserve else 0
             fullest = max(fullest, total + moment.total + reserved)
         yield sum(charges, Fraction()) / getattr(cost, "per_unit", 1), fullest

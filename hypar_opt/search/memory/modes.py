@@ -214,8 +214,8 @@ class TrainingMode:
         """The bytes of a device beside `capacity`, of those that communicators may need."""
         accelerator, levels = self._accelerators[self.part or 0], self.instance.problem.levels
         # Each of a layer's communicators has levels of its own.
-        most = accelerator.reserved(levels, experts=True)
-        return min(int(accelerator.dram_capacity) - self.capacity, most)
+        reserved_at_most = accelerator.reserved(levels, experts=True)
+        return min(int(accelerator.dram_capacity) - self.capacity, reserved_at_most)
 
     def further_reserve(self, nodes: Indices, states: States) -> Integers:
         """Return what a plan may hold less than `capacity`, in bytes of all accelerators together.
@@ -269,7 +269,7 @@ def bytes_held(
         arguments = problem, instance.network, workload, nodes, accelerator
         layers, transient = counted_memory(*arguments, share=share)
         load = sum(layer.weights + layer.gradients + layer.state + layer.saved for layer in layers)
-        reserved = reserved_by(accelerator, workload, nodes, problem.hierarchy)
+        reserved = reserved_by(accelerator, workload, nodes)
         yield load + transient.total, capacity_of(instance, accelerator, reserved), part
 
 

@@ -136,7 +136,7 @@ class LayerModes:
         self.first = TrainingMode.of(search, self.free.uniform(*self._words[0][0]), part)
         """The mode that recomputes and shards least."""
         self._held = self
-        if held_micro_batches:
+        if held_micro_batches and held_micro_batches != micro_batches:
             self._held = LayerModes(search, held_micro_batches, layouts, part, ample=ample)
 
     @cached_property
@@ -161,8 +161,7 @@ class LayerModes:
 
     def _variant(self, held: int, *, ample: bool) -> LayerModes:
         arguments = self.search, self.micro_batches, self._layouts, self.first.part
-        other = None if held == self.micro_batches else held
-        variant = LayerModes(*arguments, ample=ample, held_micro_batches=other)
+        variant = LayerModes(*arguments, ample=ample, held_micro_batches=held)
         variant._modes, variant._tables = self._modes, self._tables
         variant._charges, variant._cache = self._charges, self._cache
         return variant
@@ -223,23 +222,23 @@ class LayerModes:
         self, modes: Sequence[TrainingMode], held: Sequence[TrainingMode]
     ) -> NodeModes:
         loads = [_certain(mode.load) for mode in held]
-        others = [*map(self._charges_of, modes[1:])]
-        transients = [*map(self._transient, held)]
-        return NodeModes.of(self._table_of(modes[0]), others, loads, transients, self.states)
+        further_charges = [*map(self._charges_of, modes[1:])]
+        arguments = further_charges, loads, [*map(self._transient, held)], self.states
+        return NodeModes.of(self._table_of(modes[0]), *arguments)
 
     def _table_of(self, mode: TrainingMode) -> ClassTable:
         key = mode.instance.problem.training, self.per_unit
         if key not in self._tables:
-            table = self._states_in(mode).by_classes(self.search.deadline, self._cache)
-            self._tables[key] = table
+            of_states = self._states_in(mode)
+            self._tables[key] = of_states.by_classes(self.search.deadline, self._cache)
         return self._tables[key]
 
     def _charges_of(self, mode: TrainingMode) -> tuple[Kinds, Integers]:
         """Return what nodes are charged: boundaries are charged as in other modes of a block."""
         key = mode.instance.problem.training, self.per_unit
         if key not in self._charges:
-            of_nodes = self._states_in(mode).of_nodes(self.search.deadline, self._cache)
-            self._charges[key] = of_nodes
+            of_states = self._states_in(mode)
+            self._charges[key] = of_states.of_nodes(self.search.deadline, self._cache)
         return self._charges[key]
 
     def _states_in(self, mode: TrainingMode) -> StateTable:

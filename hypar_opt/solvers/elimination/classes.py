@@ -255,12 +255,12 @@ def _by_classes(
         if of_node.tobytes() not in classes_of:
             classes_of[of_node.tobytes()] = np.unique(partition.classes[of_node])
 
-    def least(kind: int, sources: NDArray[np.intp], targets: NDArray[np.intp]) -> Integers:
+    def lower_bounds(kind: int, sources: NDArray[np.intp], targets: NDArray[np.intp]) -> Integers:
         pairs: Integers = partition.lower_bounds[kind][np.ix_(sources, targets)]
         return pairs
 
     columns = [classes_of[of_node.tobytes()] for of_node in states]
-    return eliminated(table, node, columns, least, deadline)
+    return eliminated(table, node, columns, lower_bounds, deadline)
 
 
 def _states_of(table: ClassTable, partition: Partition, classes: Columns) -> Columns:

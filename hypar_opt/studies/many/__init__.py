@@ -302,12 +302,12 @@ def _hierarchies(hierarchy: Any, *, whole: bool) -> tuple[Hierarchy, ...]:
     return tuple(entry if whole else entry.in_primes for entry in stated)
 
 
-def _values(name: str, given: Any) -> tuple[Any, ...]:
+def _values(name: str, argument_value: Any) -> tuple[Any, ...]:
     """Return an axis's values; a single value is an axis too."""
-    if isinstance(given, np.ndarray):
-        given = given.tolist()
-    several = isinstance(given, Iterable) and not isinstance(given, str)
-    values = tuple(given) if several else (given,)
+    if isinstance(argument_value, np.ndarray):
+        argument_value = argument_value.tolist()
+    several = isinstance(argument_value, Iterable) and not isinstance(argument_value, str)
+    values = tuple(argument_value) if several else (argument_value,)
     if not values:
         raise HyparError(f"{argument(name)} should have at least one value, got none")
     return values
