@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from fractions import Fraction
 from itertools import product
+from math import prod
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,6 +34,7 @@ from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.search.memory import search as memory_search
 from hypar_opt.search.memory.incumbent import NEVER, configuration_that_fits
 from hypar_opt.search.memory.modes import TrainingMode
+from hypar_opt.search.memory.reduced_costs import _THRESHOLDS, KBest
 from hypar_opt.search.memory.relaxation import LayerModes, best_dual_bound, dual_bound
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.simulator.memory import counted_memory, reserved_by
@@ -190,7 +193,32 @@ def _check_nothing_fits(network: ho.Network, asked: dict[str, Any], least: int) 
     assert need.plan in str(error.value)
 
 
-@pytest.mark.parametrize("seed", slow_after(2, [8, 14, 69, *range(500)]))
+def test_every_plan_that_may_fit_is_ranked_once() -> None:
+    """However many thresholds of what is held for a moment it is below."""
+    network, asked = drawn(144)
+    constraints = {**asked["constraints"], "memory": 30}
+    problem = problem_of(network, **{**asked, "constraints": constraints})
+    modes = LayerModes(SearchRequest(Instance(network, problem), SOLVERS["dp"]()), 1)
+    ranking = KBest(modes, Fraction())
+    columns = ranking.columns(NEVER)
+    assert columns is not None
+    assert 1 < len(columns.thresholds) <= _THRESHOLDS
+    plans = [(charges, tuple(picks)) for charges, picks in ranking.plans(columns, NEVER)]
+    may_fit = {
+        tuple(column.pick for _, column in sorted(zip(columns.order, plan, strict=True)))
+        for plan in product(*columns.of_nodes)
+        if sum(column.load for column in plan) + max(column.transient for column in plan)
+        <= modes.total_capacity
+    }
+    assert [charges for charges, _ in plans] == sorted(charges for charges, _ in plans)
+    assert Counter(picks for _, picks in plans) == Counter(may_fit)
+    assert 0 < len(plans) < prod(map(len, columns.of_nodes))
+
+
+@pytest.mark.parametrize(
+    "seed",
+    slow_after(2, dict.fromkeys((8, 14, 69, 12, 25, 27, 133, 142, 144, 322, 425, *range(150)))),
+)
 @pytest.mark.parametrize("many", [1, MANY])
 def test_no_way_of_training_has_a_faster_plan_within_the_memory(
     seed: int, many: int, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from heapq import merge
-from itertools import compress
+from itertools import compress, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -216,6 +216,7 @@ class KBest:
         whole = modes.total_capacity - margin * modes.search.instance.problem.accelerators
         limit, price = int(goal * modes.per_unit), modes.charges(self.price)
         groups = np.array_split(columns.thresholds, min(_THRESHOLDS, len(columns.thresholds)))
+        charge = itemgetter(0)
 
         def below(group: Integers) -> Iterator[tuple[int, tuple[RemainingColumn, ...]]]:
             graph, of_nodes = columns.graph(int(group[-1]))
@@ -223,9 +224,10 @@ class KBest:
             for charges, numbers in cheapest_within(graph, [capacity], limit, deadline, price):
                 yield charges, tuple(picks[n] for picks, n in zip(of_nodes, numbers, strict=True))
 
-        previous = None
-        for charges, plan in merge(*map(below, groups), key=itemgetter(0)):
-            if plan != previous:
-                by_node = sorted(zip(columns.order, plan, strict=True))
-                yield charges, [column.pick for _, column in by_node]
-            previous = plan
+        for _, of_equal_charges in groupby(merge(*map(below, groups), key=charge), charge):
+            yielded = set()  # a plan below one threshold is below others, too
+            for charges, plan in of_equal_charges:
+                if plan not in yielded:
+                    yielded.add(plan)
+                    by_node = sorted(zip(columns.order, plan, strict=True))
+                    yield charges, [column.pick for _, column in by_node]

@@ -66,7 +66,10 @@ _PARTS_OF_GAP = (16, 8, 4), (2, 1)
 
 _COMPARED = 20
 _NODES = 2**13
-"""The most plans that are counted in the order of their charges; and nodes of all of them."""
+"""The most plans that are counted in the order of their charges; and nodes of all of them.
+
+Four times as many where no plan is known that fits: they may prove that there is none.
+"""
 
 _MANY = 2**8
 """From this many states of a node on, a bound is computed before a plan."""
@@ -429,6 +432,7 @@ class _ModeSearch:
 
         # Between groups the bound of transient bytes is weaker: more plans are seldom worth it.
         count = max(_COMPARED, _NODES // len(remaining.order) if self._part is None else 0)
+        count *= 1 if self._incumbent.limit < NEVER else 4
         for number, (charged, plan) in enumerate(plans()):
             bound = max(bound, min(charged, self._incumbent.limit))
             if charged >= self._incumbent.limit or number == count:
