@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import islice
 from math import gcd, prod
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -55,6 +55,11 @@ from hypar_opt.integers import divisors
 from hypar_opt.results import Column, Columns, Documented, Number
 
 SCHEMA: Literal["hypar-opt/array/1"] = "hypar-opt/array/1"
+
+Collective = Literal["pairwise", "ring", "one-ring", "hierarchical"]
+
+COLLECTIVES: tuple[str, ...] = get_args(Collective)
+"""The algorithms of all-reduces."""
 
 MOST_PARTS = 8
 """The most parts of H1 between groups of accelerators."""
@@ -108,7 +113,7 @@ class Array(Documented, Document):
     source: Printable = ""
     model: Literal["hypar-2019"] | None = None
     """How a step on the array is counted, in `STEP_MODELS`; None for as it runs."""
-    collective: Literal["pairwise", "ring", "one-ring", "hierarchical"] = "pairwise"
+    collective: Collective = "pairwise"
     """The all-reduce algorithm: between pairs, level by level; around a ring, on a torus or mesh
     around those of all dimensions at once, in both directions; around one ring in any case; or
     around a ring of each of the hardware's levels, those inside a node first.

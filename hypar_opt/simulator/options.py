@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.checked import check
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.frozen import Frozen
+from hypar_opt.hardware.array import COLLECTIVES
 from hypar_opt.simulator.streams import OVERLAPS
 from hypar_opt.step.work import NO_SIZES, Sizes
 from hypar_opt.workload.parallelism import GATHERED, RECOMPUTED, REDUCE_BYTES, SHARDED
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
-
-COLLECTIVES = ("pairwise", "ring", "one-ring", "hierarchical")
 
 
 @dataclass(frozen=True)

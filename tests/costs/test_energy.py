@@ -15,10 +15,9 @@ from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.state_charges import canonical_states
 from hypar_opt.costs.state_table import StateTable
 from hypar_opt.documents.document import validate
-from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.array import COLLECTIVES, Array
 from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.sharding.passes import INFERENCE, TRAINING
-from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.units import PREFIXES
 from tests.hardware.cubes import cubes
 from tests.slow import examples

@@ -9,11 +9,11 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import CheckFailedError
+from hypar_opt.hardware.array import COLLECTIVES
 from hypar_opt.hardware.arrays import load
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.plan import words_of
 from hypar_opt.proofs.check.rows import price_of
-from hypar_opt.simulator.options import COLLECTIVES
 from tests.execution.drawn_images import OF_IMAGES, image_program, images
 from tests.slow import slow_after
 from tests.strategies.written_plans import written

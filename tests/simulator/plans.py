@@ -8,9 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.array import COLLECTIVES, Array
 from hypar_opt.plan.problem import RUN_READINGS
-from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies import simulation
 from hypar_opt.workload.operators.axes import FALLBACK_REPLICATED

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.hardware import arrays
-from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.array import COLLECTIVES, Array
 from hypar_opt.hardware.folded import FoldedInterconnect
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.patterns import MessagePattern
 from hypar_opt.hardware.topologies.grid import Torus
-from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.simulator.run import Measurements, run
 from tests.simulator.plans import array
 from tests.simulator.test_lockstep import steps

@@ -8,10 +8,9 @@ from typing import Any
 
 import hypar_opt as ho
 from hypar_opt.documents.document import validate
-from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.array import COLLECTIVES, Array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.stated import stated_problem
-from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import (
     RECOMPUTED,

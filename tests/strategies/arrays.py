@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.documents.document import validate
+from hypar_opt.hardware.array import COLLECTIVES
 from hypar_opt.hardware.links import BisectionLink
-from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 
 AS_THE_PAPER: dict[str, Any] = {

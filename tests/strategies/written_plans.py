@@ -11,14 +11,13 @@ from typing import Any
 
 import hypar_opt as ho
 from hypar_opt.documents.document import validate
-from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.array import COLLECTIVES, Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import words_of
 from hypar_opt.plan.problem import RUN_READINGS
-from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES, SETS_OF_CHOICES
 from hypar_opt.workload.tensors import workload_of
