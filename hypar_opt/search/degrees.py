@@ -378,7 +378,7 @@ def search_degrees(
     allowed: Allowed | None = None,
     accepted: Allowed | None = None,
     early_stop: bool = False,
-    below: float = inf,
+    cutoff: float = inf,
     by_events: bool = True,
     deadline: Deadline = NEVER,
     progress: Progress = silent,
@@ -404,7 +404,7 @@ def search_degrees(
         Which of those that would be among the fastest are, asked of these alone; None for all.
     early_stop
         Whether blocks that run again stop at the last tensor that a backward pass reads.
-    below
+    cutoff
         The seconds of which a configuration has to take less.
     by_events
         Whether steps of accelerators out of lockstep are simulated, one by one.
@@ -441,7 +441,7 @@ def search_degrees(
                 heappush(order, (evaluator.launching(micro_batches), numbers[0], 0))
             until = NEVER if considered.complete else deadline.part(1 / 2)
             while order and not until.passed():
-                slowest = best[-1][0] if len(best) == count else below
+                slowest = best[-1][0] if len(best) == count else cutoff
                 if order[0][0] >= slowest:
                     break
                 bound, number, bounded = heappop(order)
@@ -458,7 +458,7 @@ def search_degrees(
                     continue
                 progress(simulated, len(candidates))
                 evaluated = evaluator.evaluate(one)
-                better = evaluated.seconds < below and evaluated.seconds <= slowest
+                better = evaluated.seconds < cutoff and evaluated.seconds <= slowest
                 if better and (accepted is None or accepted(one)):
                     rank = evaluated.seconds, evaluated.memory, bounds[number], number
                     best = sorted([*best, (*rank, evaluated)])[:count]

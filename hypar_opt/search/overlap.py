@@ -719,12 +719,12 @@ def faster_configuration(
     opened = problem.model_copy(update={"array": array})
     seconds_of_plan = plan.solver.with_overlap
     if overlap == "none":
-        below = plan.cost.total / Instance.of_plan(plan).cost.physical.per_unit
+        cutoff = plan.cost.total / Instance.of_plan(plan).cost.physical.per_unit
     elif seconds_of_plan is None:
         search = PlansWithOverlap(plan, overlap, deadline)
-        below = search.time(search.start)
+        cutoff = search.time(search.start)
     else:
-        below = seconds_of_plan.seconds
+        cutoff = seconds_of_plan.seconds
     instance = Instance.to_search(network, opened)
     has = {*instance.problem.choices}
     if wider:
@@ -774,7 +774,7 @@ def faster_configuration(
         choices=instance.problem.choices,
         allowed=allowed,
         accepted=lambda configuration: trained(configuration) is not None,
-        below=below,
+        cutoff=cutoff,
         deadline=deadline,
     )
     if not searched.best:

@@ -484,10 +484,10 @@ class Pair:
         if own.proved < own.value:
             self.unproved = min(self.unproved, self.bound)
 
-    def _solve(self, own: _Stage, below: Fraction = NEVER) -> None:
+    def _solve(self, own: _Stage, cutoff: Fraction = NEVER) -> None:
         """Settle what a stage takes, by a solver; raises as `within_memory` where it may not."""
         try:
-            search, result = own.found = within_memory(own.search, joint, below=below)
+            search, result = own.found = within_memory(own.search, joint, cutoff=cutoff)
         except NothingFitsError as error:
             own.proved = NEVER if error.proved else own.value
             own.value, own.error = NEVER, error

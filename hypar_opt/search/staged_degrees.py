@@ -535,7 +535,7 @@ def search_stages(
     count: int = 10,
     fixed: Mapping[str, Any] | None = None,
     allowed: Allowed | None = None,
-    below: float = inf,
+    cutoff: float = inf,
     deadline: Deadline = NEVER,
     progress: Progress = silent,
 ) -> Searched:
@@ -553,7 +553,7 @@ def search_stages(
         How many configurations.
     fixed, allowed
         As for `hypar_opt.search.degrees.search_degrees`.
-    below
+    cutoff
         The seconds of which a configuration has to take less.
     """
     assert problem.array is not None
@@ -577,7 +577,7 @@ def search_stages(
         heapify(order)
         saves_all = {one for one in candidates if one.recompute == "none"}
         settled: set[int] = set()
-        while order and order[0][0] < (best[-1][0] if len(best) == count else below):
+        while order and order[0][0] < (best[-1][0] if len(best) == count else cutoff):
             bound, number = heappop(order)
             one = candidates[number]
             evaluator = evaluators[one.pp]
@@ -601,7 +601,7 @@ def search_stages(
                 continue
             evaluated = evaluator.evaluate(one, counted)
             simulated += 1
-            if evaluated.seconds < below:
+            if evaluated.seconds < cutoff:
                 rank = evaluated.seconds, evaluated.memory, number
                 best = sorted([*best, (*rank, evaluated)])[:count]
         if not (simulated or order):

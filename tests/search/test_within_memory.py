@@ -65,7 +65,7 @@ from tests.strategies.ways_of_training import (
 )
 from tests.strategies.written_plans import choosing, with_collective, with_loss
 
-MANY = memory_search._MANY
+MANY = memory_search._MANY_STATES
 GPT = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
 WIDE = "gpt:layers=2,hidden=1024,heads=16,tokens=1024,vocabulary=8192"
 WITHIN: dict[str, Any] = {"batch": 64, "array": with_loss("h100-8", "eager")}
@@ -227,7 +227,7 @@ def test_no_way_of_training_has_a_faster_plan_within_the_memory(
 
     Also if bounds of classes of states are sought first, as where there are many states.
     """
-    monkeypatch.setattr(memory_search, "_MANY", many)
+    monkeypatch.setattr(memory_search, "_MANY_STATES", many)
     network, asked = drawn(seed)
     batch, problem = asked["batch"], problem_of(network, **asked)
     every = every_trained(problem, network, words_on(asked["array"], problem.placement or ()))
@@ -364,7 +364,7 @@ def test_the_times_of_few_and_the_memory_of_more_micro_batches_bound_the_plans_o
     network = find_network(WIDE)
     instance = Instance.to_search(network, problem_of(network, **asked))
     few, more = (LayerModes(SearchRequest(instance, SOLVERS["dp"]()), n) for n in (2, 4))
-    both, *apart = (best_dual_bound(ways, NEVER) for ways in (few.holding(4), few, more))
+    both, *apart = (best_dual_bound(ways, NEVER) for ways in (few.with_memory_of(4), few, more))
     assert dual_bound(few.ample, Fraction()).bound < both < min(apart)
     assert apart[1] <= plan.cost.total / per_second(plan)
 

@@ -82,11 +82,11 @@ class Incumbent:
     plan
         None where no plan is known that fits.
     nearest
-        The plan that exceeds the memory by least, of those counted, or leaves most of it.
+        The counted plan with the least excess over the memory, below 0 if it fits.
     uniform_that_fit
-        The modes of all layers in which plans fit, where no others are searched.
-    below
-        What is of no interest, whether a plan is known or not.
+        The modes, one for all layers, in which plans fit, where modes by layer are not searched.
+    cutoff
+        The cost from which plans are of no interest, even if none is known.
     """
 
     search: SearchRequest
@@ -94,7 +94,7 @@ class Incumbent:
     plan: CountedPlan | None = None
     nearest: CountedPlan | None = None
     uniform_that_fit: set[tuple[str, str]] = field(default_factory=set)
-    below: Fraction = NEVER
+    cutoff: Fraction = NEVER
     _modes: dict[Training, TrainingMode] = field(default_factory=dict)
     _cache: dict[tuple[Training, tuple[tuple[int, ...], ...]], CountedPlan] = field(
         default_factory=dict
@@ -103,10 +103,11 @@ class Incumbent:
     @property
     def limit(self) -> Fraction:
         """The cost from which a plan is of no interest."""
-        return min(self.plan.amount, self.below) if self.plan else self.below
+        return min(self.plan.amount, self.cutoff) if self.plan else self.cutoff
 
     @property
     def proves(self) -> bool:
+        """Whether the search bounds all plans: by classes of states, over all levels at once."""
         return ClassTable in self.search.solver.accepted_tables and self.solve is joint
 
     def keep(self, selection: Selection) -> CountedPlan:

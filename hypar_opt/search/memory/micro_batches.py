@@ -29,29 +29,29 @@ class ModesByMicroBatches:
 
     search: SearchRequest
     part: int | None
-    _made: dict[int, LayerModes] = field(default_factory=dict)
+    _modes: dict[int, LayerModes] = field(default_factory=dict)
 
     def of(self, count: int) -> LayerModes:
-        if count not in self._made:
-            self._made[count] = LayerModes(self.search, count, part=self.part)
-        return self._made[count]
+        if count not in self._modes:
+            self._modes[count] = LayerModes(self.search, count, part=self.part)
+        return self._modes[count]
 
     def even(self, count: int) -> bool:
-        """Return whether plans split a number of micro-batches evenly."""
+        """Return whether all parts of so many micro-batches are equal."""
         return self.search.instance.splits_evenly(count)
 
     @property
-    def every_count(self) -> Sequence[int]:
-        """The micro-batches that a problem may have."""
+    def all_counts(self) -> Sequence[int]:
+        """The numbers of micro-batches that a problem allows."""
         problem = self.search.instance.problem
         stated = problem.training.micro_batches
         return [stated] if stated else divisors(problem.batch)
 
     @property
     def counts(self) -> Sequence[int]:
-        """The micro-batches by which a plan may fit: more of them hold no more."""
+        """The numbers of micro-batches with which a plan may fit: more of them hold no more."""
         problem = self.search.instance.problem
-        counts = self.every_count
+        counts = self.all_counts
         if problem.training.micro_batches:
             return counts if self.may_fit(counts[0]) else []
         if self.may_fit(counts[0]):
@@ -74,9 +74,9 @@ class ModesByMicroBatches:
 
 @dataclass
 class MicroBatchBounds:
-    """Bounds on the plans of each number of micro-batches, and which is searched next.
+    """Bounds on the plans of each number of micro-batches, and which number is searched next.
 
-    Of even parts, more micro-batches take no less and hold no more, plan by plan.
+    With even parts, a plan in more micro-batches takes no less and holds no more.
 
     Parameters
     ----------
@@ -87,11 +87,11 @@ class MicroBatchBounds:
     unlimited
         Bounds on all plans, whether they fit or not.
     excess
-        What the fastest plan exceeds the capacity by, in bytes.
+        By how many bytes the fastest plan exceeds the capacity.
     priced
-        Those of which only a comparison of plans tells more.
+        The numbers whose bound only a comparison of plans can raise.
     ended
-        Those of which nothing tells more.
+        The numbers whose search has ended.
     """
 
     bounds: dict[int, Fraction]
@@ -102,33 +102,33 @@ class MicroBatchBounds:
     ended: set[int] = field(default_factory=set)
 
     def raise_to(self, bound: Fraction, counts: Iterable[int]) -> None:
-        """Note a bound on the plans of some micro-batches that fit."""
+        """Raise the bounds on plans that fit, for some numbers, to no less than a bound."""
         self.bounds |= {n: max(self.bounds[n], bound) for n in counts}
         for count in filter(self.even, self.bounds):
             of_divisors = (bound for n, bound in self.unlimited.items() if count % n == 0)
             self.bounds[count] = max([self.bounds[count], *of_divisors])
 
     def promising(self, limit: Fraction) -> list[int]:
-        """Return those that may have a plan of less than a limit, of the least bound first."""
+        """Return the numbers that may have a plan below a limit, in the order of their bounds."""
         counts = [n for n, bound in self.bounds.items() if bound < limit and n not in self.ended]
         return sorted(counts, key=lambda count: (self.bounds[count], count))
 
     def multiple(self, count: int, limit: Fraction) -> int | None:
-        """Return the first promising multiple of as many whose parts are even, prices to come."""
+        """Return the least promising multiple of a number that has even parts and no price yet."""
         multiples = (n for n in self.promising(limit) if n > count and n % count == 0)
         unpriced = (n for n in multiples if n not in self.priced)
         return min(filter(self.even, unpriced), default=None)
 
     @property
     def nearest(self) -> int | None:
-        """Those whose fastest plan exceeds the capacity by least."""
+        """The number whose fastest plan exceeds the capacity by least."""
         above = [count for count, excess in self.excess.items() if excess > 0]
         return min(above, key=self.excess.__getitem__, default=None)
 
     def in_turn(self) -> Iterator[int]:
-        """Yield those whose `excess` is to be found, until the fewest whose plan fits are known.
+        """Yield numbers whose `excess` is to be computed, to find the least by which a plan fits.
 
-        These come last, again, if there are any.
+        That comes last, again, if there is one.
         """
         counts = [*self.bounds]
         few, many = -1, len(counts)
@@ -142,7 +142,7 @@ class MicroBatchBounds:
         yield from counts[many : many + 1]
 
     def _between(self, counts: list[int], few: int, many: int) -> int:
-        """Return a place between two: where nothing is exceeded if `excess` is as 1 / count is."""
+        """Return a place between two: where `excess` is 0 if it is linear in 1 / count."""
         ends = [n for place in (few, many) for n in counts[max(place, 0) : place + 1]]
         if len(ends) < 2 or not all(n in self.excess for n in ends):
             return (few + many) // 2

@@ -80,7 +80,7 @@ class CountedPlan:
 
     @property
     def with_reserve(self) -> tuple[int, int]:
-        """What the device holds, and has, with what is reserved."""
+        """The bytes that the device holds, and has, with the reserve."""
         return with_reserve(self.mode.instance, self.bytes, self.capacity, self.part or 0)
 
     @cached_property
@@ -193,10 +193,10 @@ class TrainingMode:
 
     @property
     def tiers(self) -> Sequence[int]:
-        """The levels from which on a byte costs otherwise than above, H1's 0 among them.
+        """The first level, from 0 for H1, of each run of levels with equal links and parts.
 
-        Among levels of equal links and parts those below the first are left out: wherever weights
-        begin to be split there, each byte that is held less takes as long to exchange.
+        Weights need be split from no other level on: within a run, each byte that is held less
+        takes as long to exchange.
         """
         physical: ArrayCost | None = self.cost.physical
         levels = range(self.instance.problem.levels)
@@ -210,25 +210,25 @@ class TrainingMode:
         return capacity_of(self.instance, self._accelerators[self.part or 0])
 
     @property
-    def beside(self) -> int:
-        """The bytes of a device beside `capacity`, of those that communicators may need."""
+    def communicator_reserve(self) -> int:
+        """The bytes of a device outside `capacity`, at most what communicators may need."""
         accelerator, levels = self._accelerators[self.part or 0], self.instance.problem.levels
         # Each of a layer's communicators has levels of its own.
         reserved_at_most = accelerator.reserved(levels, experts=True)
         return min(int(accelerator.dram_capacity) - self.capacity, reserved_at_most)
 
     def further_reserve(self, nodes: Indices, states: States) -> Integers:
-        """Return what a plan may hold less than `capacity`, in bytes of all accelerators together.
+        """Return by how much each node's communicators exceed `communicator_reserve`.
 
-        At least, by what one of its nodes chooses: for its communicators.
+        In bytes of all accelerators together: a plan with such a node may hold so much less.
         """
         accelerator = self._accelerators[self.part or 0]
         reserved = reserved_by_nodes(accelerator, self.instance.workload, nodes, states)
-        further: Integers = np.maximum(reserved - self.beside, 0)
+        further: Integers = np.maximum(reserved - self.communicator_reserve, 0)
         return further * self.instance.problem.accelerators
 
     def counted(self, result: SearchResult) -> CountedPlan:
-        """Return a plan with what it takes, and holds where least is left."""
+        """Return a plan with its cost, and the bytes of the device that has least left."""
         memory_of_parts = bytes_held(self.instance, result.assignments, result.priced)
         plans = [CountedPlan(self, result, *memory) for memory in memory_of_parts]
         return max(plans, key=lambda plan: plan.excess)
@@ -251,9 +251,10 @@ def capacity_of(instance: Instance, accelerator: Accelerator, reserved: int | No
 def bytes_held(
     instance: Instance, rows: Rows, tensors: Tensors | None = None
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield what a device holds at most, counted tensor by tensor, and may hold, and its part.
+    """Yield the bytes that a device holds at its peak, its capacity, and the number of its part.
 
-    The reserve aside. Parts are those of H1 between groups of accelerators, else all.
+    Counted tensor by tensor, without the reserve. Unless groups of accelerators are unequal, all
+    are of one part.
 
     Parameters
     ----------
@@ -274,7 +275,7 @@ def bytes_held(
 
 
 def excess_of_memory(instance: Instance, rows: Rows) -> str | None:
-    """Return what a device needs of what it has, as ``5.038 GB of 5 GB``, if a plan does not fit.
+    """Return what a device needs and has, as ``5.038 GB of 5 GB``, if a plan does not fit.
 
     None if it fits, or the problem has no device's memory. Shared tensors are laid out as is
     cheapest.
@@ -356,12 +357,12 @@ def first_takes_least(modes: Sequence[TrainingMode], per_unit: int) -> bool:
     return all((charges[0] <= other).all() for other in charges[1:])
 
 
-def exceeds_state_limit(mode: TrainingMode, found: SearchResult) -> bool:
-    """Return whether other modes, by which rings may take less, have too many states."""
+def exceeds_state_limit(mode: TrainingMode, result: SearchResult) -> bool:
+    """Return whether the modes in which rings may take less have too many states."""
     cost, instance = mode.cost, mode.instance
     if not _is_around_rings(cost):
         return False
-    if found.stopped_by == MEMORY:
+    if result.stopped_by == MEMORY:
         return True
     try:
         return bracketing_costs(cost, instance.workload, instance.problem.levels) is not None
@@ -369,9 +370,9 @@ def exceeds_state_limit(mode: TrainingMode, found: SearchResult) -> bool:
         return True
 
 
-def is_optimal_over_modes(mode: TrainingMode, found: SearchResult) -> bool:
-    """Return whether one table tells that no plan of another mode takes less than a result."""
-    return not _is_around_rings(mode.cost) or with_mode_free_bound(mode, found) is found
+def is_optimal_over_modes(mode: TrainingMode, result: SearchResult) -> bool:
+    """Return whether a mode-free bound proves that no plan of another mode takes less."""
+    return not _is_around_rings(mode.cost) or with_mode_free_bound(mode, result) is result
 
 
 def _is_around_rings(cost: CostModel) -> bool:
@@ -397,18 +398,18 @@ def mode_free_bound(mode: TrainingMode) -> Fraction:
     return Fraction(bound_by_classes(table, deadline)[0], mode.per_unit)
 
 
-def with_mode_free_bound(mode: TrainingMode, found: SearchResult) -> SearchResult:
+def with_mode_free_bound(mode: TrainingMode, result: SearchResult) -> SearchResult:
     """Return a result of one mode with a bound on the plans of all, in as many micro-batches."""
-    if found.scope != "joint" or found.bound is None:
-        return found
+    if result.scope != "joint" or result.bound is None:
+        return result
     cost, bound = mode.cost, least_compute(mode.instance)
-    if cost.time is not None and found.stopped_by in (None, MEMORY):
+    if cost.time is not None and result.stopped_by in (None, MEMORY):
         with suppress(NoAnswerError, RefusedError):
             table = mode.instance.with_cost(replace(cost.time, relaxes_ring_splits=True)).classes(
                 mode.search.deadline
             )
             bound = solve_classes(table, mode.search.deadline, canonical=False).bound or bound
-    if found.bound * cost.resolution <= bound:
-        return found
+    if result.bound * cost.resolution <= bound:
+        return result
     of_all = Fraction(bound, cost.resolution)
-    return replace(found, status=Status.FEASIBLE, bound=of_all, stopped_by=MEMORY)
+    return replace(result, status=Status.FEASIBLE, bound=of_all, stopped_by=MEMORY)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from hypar_opt.search.memory.modes import CountedPlan
     from hypar_opt.step.states import Indices, States
 
-_COUNTED = 2**17
+_MOST_COUNTED_STATES = 2**17
 """The most states of all kinds of tensors of which the least are sought."""
 
 
@@ -93,8 +93,8 @@ class LayerModes:
         As in `TrainingMode`.
     ample
         Whether all fits, so that nothing is recomputed, nor weights gathered more often.
-    held_micro_batches
-        The micro-batches that tell what nodes hold; by default as many.
+    memory_micro_batches
+        The number of micro-batches of which nodes hold what they hold; by default the same.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class LayerModes:
         part: int | None = None,
         *,
         ample: bool = False,
-        held_micro_batches: int | None = None,
+        memory_micro_batches: int | None = None,
     ) -> None:
         network, problem = search.instance.network, search.instance.problem
         stated = problem.training.model_copy(update={"micro_batches": micro_batches})
@@ -135,9 +135,9 @@ class LayerModes:
         self._words = [[*product(words, shards)] for words in recompute]
         self.first = TrainingMode.of(search, self.free.uniform(*self._words[0][0]), part)
         """The mode that recomputes and shards least."""
-        self._held = self
-        if held_micro_batches and held_micro_batches != micro_batches:
-            self._held = LayerModes(search, held_micro_batches, layouts, part, ample=ample)
+        self._in_memory = self
+        if memory_micro_batches and memory_micro_batches != micro_batches:
+            self._in_memory = LayerModes(search, memory_micro_batches, layouts, part, ample=ample)
 
     @cached_property
     def modes(self) -> list[list[TrainingMode]]:
@@ -152,16 +152,16 @@ class LayerModes:
 
     @cached_property
     def ample(self) -> LayerModes:
-        """The modes if all fits, which have the first numbers of these."""
-        return self._variant(self._held.micro_batches, ample=True)
+        """The modes if all fits: the first of these."""
+        return self._variant(self._in_memory.micro_batches, ample=True)
 
-    def holding(self, micro_batches: int) -> LayerModes:
-        """Return the same modes with what nodes hold in another number of micro-batches."""
+    def with_memory_of(self, micro_batches: int) -> LayerModes:
+        """Return the same modes, of nodes that hold what they do in so many micro-batches."""
         return self._variant(micro_batches, ample=self._ample)
 
     def _variant(self, held: int, *, ample: bool) -> LayerModes:
         arguments = self.search, self.micro_batches, self._layouts, self.first.part
-        variant = LayerModes(*arguments, ample=ample, held_micro_batches=held)
+        variant = LayerModes(*arguments, ample=ample, memory_micro_batches=held)
         variant._modes, variant._tables = self._modes, self._tables
         variant._charges, variant._cache = self._charges, self._cache
         return variant
@@ -182,10 +182,10 @@ class LayerModes:
     def node_modes(self) -> Sequence[NodeModes]:
         """What nodes are charged and hold in `modes`."""
         cache = self.search.instance.node_modes
-        counts = self.micro_batches, self._held.micro_batches
-        key = counts, self._layouts, self.first.part, self.first.beside, self._ample
+        counts = self.micro_batches, self._in_memory.micro_batches
+        key = counts, self._layouts, self.first.part, self.first.communicator_reserve, self._ample
         if key not in cache:
-            pairs = zip(self.modes, self._held.modes, strict=True)
+            pairs = zip(self.modes, self._in_memory.modes, strict=True)
             cache[key] = [self._node_modes_of(*modes) for modes in pairs]
         return cache[key]
 
@@ -282,7 +282,7 @@ class LayerModes:
         kinds, first = index_by_key(
             (states_of_nodes[hold.node], hold._replace(node=0, layers=())) for hold in holds
         )
-        if not holds or len(first) * len(self.states) > _COUNTED:
+        if not holds or len(first) * len(self.states) > _MOST_COUNTED_STATES:
             return bound
         arrays = HoldArrays([holds[n] for n in first], len(workload.choices), hierarchy)
         elements = by_state(arrays.in_states, np.arange(len(first)), self.states)
@@ -460,7 +460,7 @@ _OVERSHOOT = Fraction(5, 2)
 _FARTHEST = 8
 """How many times the price of a bound that rises the next one may be."""
 
-_MOST = 8
+_MOST_PRICES = 8
 """The most prices that are tried."""
 
 
@@ -564,7 +564,7 @@ def dual_ascent(modes: LayerModes, bracket: Bracket, goal: Fraction) -> Iterator
     assert low is not None
     load = Fraction(modes.capacity, modes.search.instance.problem.accelerators) + low.excess
     initial = low.bound / load / 2
-    for _ in range(_MOST):
+    for _ in range(_MOST_PRICES):
         price = bracket.next_price(goal, initial)
         if price is None:
             return

@@ -58,41 +58,44 @@ from hypar_opt.search.result import SearchResult
 if TYPE_CHECKING:
     from hypar_opt.search.result import Search, SearchRequest
 
-_PRICES = 8
-"""The most prices of memory that are tried for as many micro-batches."""
+_MOST_PRICES = 8
+"""The most prices of memory that are tried for one number of micro-batches."""
 
-_PARTS_OF_GAP = (16, 8, 4), (2, 1)
-"""The parts of the gap above a bound in which plans are sought in turn; of some together."""
+_GAP_PARTS = (16, 8, 4), (2, 1)
+"""Plans up to a bound and a part of the gap above it are compared, part after part.
 
-_COMPARED = 20
-_NODES = 2**13
-"""The most plans that are counted in the order of their charges; and nodes of all of them.
-
-Four times as many where no plan is known that fits: they may prove that there is none.
+For the parts of one tuple, reduced costs fix columns together.
 """
 
-_MANY = 2**8
-"""From this many states of a node on, a bound is computed before a plan."""
+_FEWEST_COMPARED = 20
+_COMPARED_NODES = 2**13
+"""Plans are compared until they have so many nodes together, but so many plans at least.
 
-_OUTWEIGHS = 64
-"""How much more bytes cost than time where the plan that holds least is sought."""
+Four times as many are where no plan is known that fits: they may prove that there is none.
+"""
 
-_MARGINS = 4
-"""How often a plan is sought with more room for what it holds for a moment."""
+_MANY_STATES = 2**8
+"""With this many states of a node, or more, a bound is computed before a plan."""
+
+_MEMORY_OUTWEIGHS = 64
+"""The ratio of the price of a plan's bytes to its time where the smallest plan is sought."""
+
+_MOST_MARGINS = 4
+"""How often a plan is sought with more room for its transient bytes."""
 
 
 def within_memory(
-    search: SearchRequest, solve: Search, *, bounds: bool = True, below: Fraction = NEVER
+    search: SearchRequest, solve: Search, *, bounds: bool = True, cutoff: Fraction = NEVER
 ) -> tuple[SearchRequest, SearchResult]:
     """Return the problem with its training settled, and the result of its search.
 
-    Without ``bounds`` plans that fit are not compared until none can be better. Those that take
-    ``below`` or more are of no interest.
+    Without ``bounds`` the search ends before plans that fit are compared, to prove that none is
+    better. Plans that cost ``cutoff`` or more are of no interest.
 
     Raises
     ------
     NothingFasterError
-        If none that fits takes less than ``below``.
+        If none that fits costs less than ``cutoff``.
     NothingFitsError
         If no plan is found that fits.
     InfeasibleError, NoAnswerError
@@ -112,7 +115,7 @@ def within_memory(
     fastest = first.counted(result)
     if fastest.fits:
         fastest = first.counted(in_buckets(at_once, solve, result))
-    incumbent = Incumbent(search, solve, nearest=fastest, below=below)
+    incumbent = Incumbent(search, solve, nearest=fastest, cutoff=cutoff)
     part = fastest.part if problem.groups else None
     modes = _ModeSearch(incumbent, fastest, part, early, compares=bounds or fastest.fits)
     return modes.fastest_or_better(fastest) if fastest.fits else modes.best()
@@ -197,16 +200,18 @@ class _ModeSearch:
     def best(
         self, counts: Sequence[int] | None = None, bound: Fraction = NEVER
     ) -> tuple[SearchRequest, SearchResult]:
-        """Return the best plan of all modes, and the bound on all of them.
+        """Return the best plan of all modes, with a bound on all plans.
 
-        The micro-batches of the least bound are searched on, until none can have a better plan.
+        The number of micro-batches of the least bound is searched next, until none can have a
+        better plan.
 
         Parameters
         ----------
         counts
-            The micro-batches that are searched; by default all by which a plan may fit.
+            The numbers of micro-batches that are searched; by default all with which a plan may
+            fit.
         bound
-            That on plans of other ones.
+            A bound on the plans of all other numbers.
 
         Raises
         ------
@@ -215,7 +220,7 @@ class _ModeSearch:
         """
         passed, incumbent = self._search.deadline.passed, self._incumbent
         if counts is None:  # which of them may fit takes time, too
-            counts = self._modes.every_count if passed() else self._modes.counts
+            counts = self._modes.all_counts if passed() else self._modes.counts
         numbers = self._bounds = MicroBatchBounds(
             dict.fromkeys(counts, Fraction()), self._modes.even
         )
@@ -250,16 +255,16 @@ class _ModeSearch:
             uniform = self._early or uniform_plan(self._search, self._modes)
             if uniform and uniform.amount < incumbent.limit:
                 incumbent.plan = uniform
-        if incumbent.plan is None and incumbent.below <= bound < NEVER:
+        if incumbent.plan is None and incumbent.cutoff <= bound < NEVER:
             raise NothingFasterError
         if incumbent.plan is None:
             raise self._refusal()
         return incumbent.result(bound)
 
     def _raise_by_compute(self, counts: Sequence[int]) -> None:
-        """Bound the plans of micro-batches that have no bound by what they compute.
+        """Bound by compute the plans of each number of micro-batches that has no bound.
 
-        Of even parts it is no less than in fewer micro-batches.
+        The bound holds for multiples of the number, too, if their parts are even.
         """
         for number, count in enumerate(counts):
             if self._bounds.bounds[count] or (number and self._search.deadline.passed()):
@@ -292,13 +297,13 @@ class _ModeSearch:
         return mode.amount_of(with_mode_free_bound(mode, self._fastest.result).bound or Fraction())
 
     def _within(self, modes: LayerModes) -> Iterator[Fraction]:
-        """Search by prices of memory, and then among what these leave; yield bounds."""
+        """Search at prices of memory, then compare the plans that these leave; yield bounds."""
         bracket, count = Bracket(), modes.micro_batches
-        if len(modes.states) >= _MANY and (yield from self._by_classes(modes, bracket)):
+        if len(modes.states) >= _MANY_STATES and (yield from self._by_classes(modes, bracket)):
             return
         low, high, best = cast("list[PlanAtPrice | None]", [None] * 3)
         price = bracket.crossing_price if bracket.low else Fraction()
-        for number in range(_PRICES):
+        for number in range(_MOST_PRICES):
             plan = self._incumbent.solve_at_price(modes if price else modes.ample, price)
             if not price:
                 self._bounds.unlimited.setdefault(count, plan.bound)
@@ -320,7 +325,7 @@ class _ModeSearch:
             elif high is None and bracket.high and bracket.high.price > price:
                 price = bracket.high.price
             elif high is None:
-                if number > _PRICES // 2:
+                if number > _MOST_PRICES // 2:
                     break
                 # Seconds of a byte, up to where memory outweighs time.
                 per_byte = low.counted.amount / low.counted.bytes / 4
@@ -335,14 +340,14 @@ class _ModeSearch:
             self._join(modes, low, high)
         # In buckets plans take more than they are charged. Of many states others are not counted
         # where one is known that fits: they seldom lift the bound.
-        compares = self._compares and (not self._fits_at_once or len(modes.states) < _MANY)
+        compares = self._compares and (not self._fits_at_once or len(modes.states) < _MANY_STATES)
         if best.bound < self._incumbent.limit and compares:
             self._bounds.priced.add(count)
             yield best.bound
             yield from self._compared(modes, best)
 
     def _join(self, modes: LayerModes, low: PlanAtPrice, high: PlanAtPrice) -> None:
-        """Keep plans that begin as one plan and end as another, by regula falsi and bisection.
+        """Count plans that begin as one plan and end as another, by regula falsi and bisection.
 
         Parameters
         ----------
@@ -386,7 +391,7 @@ class _ModeSearch:
             # With the memory of more micro-batches, which hold less, these bound the plans of both.
             proved = best.bound >= goal
             more = self._bounds.multiple(count, goal) if proved else None
-            if more and (both := best_dual_bound(modes.holding(more), goal)) >= goal:
+            if more and (both := best_dual_bound(modes.with_memory_of(more), goal)) >= goal:
                 self._bounds.raise_to(both, [more])
             self._price = best.price
         return best.bound >= self._incumbent.limit
@@ -398,7 +403,7 @@ class _ModeSearch:
         """
         ranking, gap = KBest(modes, priced.price), self._incumbent.limit - priced.bound
         with suppress(RefusedError):
-            for parts in _PARTS_OF_GAP if self._incumbent.limit < NEVER else [(1,)]:
+            for parts in _GAP_PARTS if self._incumbent.limit < NEVER else [(1,)]:
                 goals = [priced.bound + gap / part for part in parts]
                 columns = ranking.columns(goals[-1])
                 for goal in goals:
@@ -431,7 +436,9 @@ class _ModeSearch:
                 yield Fraction(charges, modes.per_unit), modes.selection(picks)
 
         # Between groups the bound of transient bytes is weaker: more plans are seldom worth it.
-        count = max(_COMPARED, _NODES // len(remaining.order) if self._part is None else 0)
+        count = max(
+            _FEWEST_COMPARED, _COMPARED_NODES // len(remaining.order) if self._part is None else 0
+        )
         count *= 1 if self._incumbent.limit < NEVER else 4
         for number, (charged, plan) in enumerate(plans()):
             bound = max(bound, min(charged, self._incumbent.limit))
@@ -439,7 +446,7 @@ class _ModeSearch:
                 return bound
             counted, margin = self._incumbent.keep(plan), 0
             # What its transient bytes exceed their bound by is known with the plan.
-            for _ in range(_MARGINS if number == 0 else 0):
+            for _ in range(_MOST_MARGINS if number == 0 else 0):
                 margin += max(0, counted.bytes - counted.capacity)
                 following = None if counted.fits else next(plans(margin), None)
                 if following is None:
@@ -448,16 +455,16 @@ class _ModeSearch:
         return min(goal, self._incumbent.limit)
 
     def _in_layouts_of_solver(self, count: int) -> Iterator[Fraction]:
-        """Train the plans that a solver finds in the best modes: no bound on others is known."""
+        """Search the modes of the layouts that a solver finds, which bounds no other layouts."""
         for layouts in layouts_at_prices(self._modes.of(count).first, self._solve):
             for _ in self._within(LayerModes(self._search, count, layouts, self._part)):
                 yield Fraction()
         yield NEVER
 
     def _refusal(self) -> NothingFitsError:
-        """Return the error that says which plan lacks least, and whether it is proved."""
+        """Return the error, with the plan that lacks least; it says whether that is proved."""
         passed = self._search.deadline.passed()
-        counts = self._modes.every_count
+        counts = self._modes.all_counts
         if not passed:
             self._keep_smallest(counts)
         assert self._incumbent.nearest is not None
@@ -471,9 +478,9 @@ class _ModeSearch:
         )
 
     def _keep_smallest(self, counts: Sequence[int]) -> None:
-        """Count plans whose bytes outweigh what they cost, of micro-batches that may hold less."""
+        """Count plans at a price at which memory outweighs cost, where they may hold less."""
         fast, accelerators = self._fastest, self._search.instance.problem.accelerators
-        price = _OUTWEIGHS * fast.amount / fast.bytes
+        price = _MEMORY_OUTWEIGHS * fast.amount / fast.bytes
         for modes in sorted(map(self._modes.of, counts), key=lambda modes: modes.load_bound):
             assert self._incumbent.nearest is not None
             if modes.load_bound >= self._incumbent.nearest.bytes * accelerators:
@@ -488,7 +495,7 @@ class _ModeSearch:
                 self._incumbent.try_uniform_modes(modes, fast.result)
 
     def _is_proved_too_large(self, count: int) -> bool:
-        """Return whether no plan of so many micro-batches fits, whatever else is left open."""
+        """Return whether it is proved that no plan of so many micro-batches fits."""
         modes = self._modes.of(count)
         if modes.load_bound > modes.total_capacity:
             return True

@@ -31,26 +31,26 @@ if TYPE_CHECKING:
     from hypar_opt.search.result import Search, SearchRequest
     from hypar_opt.search.simplices import Shares
 
-_LEAST_MOVE = SHARES // 1000
-"""The least by which shares are moved to suit a plan."""
+_SMALLEST_MOVE = SHARES // 1000
+"""The smallest step by which shares are moved to improve a plan."""
 
 
 def search_within_memory(
-    asked: SearchRequest, at_shares: SearchRequest, solve: Search
+    request: SearchRequest, at_shares: SearchRequest, solve: Search
 ) -> tuple[SearchRequest, SearchResult]:
     """Search within a device's memory, at shares that suit it where these are left open.
 
     Parameters
     ----------
     at_shares
-        At those of the fastest plan of any memory.
+        The request at the shares of the fastest plan, whether it fits or not.
 
     Raises
     ------
     NothingFitsError
         If no plan is found that fits.
     """
-    problem = asked.instance.problem
+    problem = request.instance.problem
     if problem.device_memory is None or not share_left_open(problem):
         return within_memory(at_shares, solve)
     if at_shares.known is None:  # not searched
@@ -62,11 +62,13 @@ def search_within_memory(
         if fastest.counted(plan).fits:
             return within_memory(at_shares, solve)
     best: CountedPlan | None = None
-    for shares in _tried(at_shares.instance):
-        if best is not None and asked.deadline.passed():
+    for shares in _candidate_shares(at_shares.instance):
+        if best is not None and request.deadline.passed():
             break
         with suppress(InfeasibleError, NoAnswerError):
-            search, result = within_memory(_at(asked.without_progress, shares), solve, bounds=False)
+            search, result = within_memory(
+                _at(request.without_progress, shares), solve, bounds=False
+            )
             counted = TrainingMode(search).counted(result)
             if counted.fits and (best is None or counted.amount < best.amount):
                 best = counted
@@ -79,7 +81,7 @@ def search_within_memory(
     best = _improved(best)
     at_best = _at(at_shares, _shares(best.mode.instance))
     unproved = replace(best.result, status=Status.FEASIBLE, bound=None)
-    if asked.deadline.passed():
+    if request.deadline.passed():
         unproved = replace(unproved, stopped_by=TIME_LIMIT)
         return replace(at_best, instance=best.mode.instance), unproved
     with suppress(InfeasibleError, NoAnswerError):
@@ -100,7 +102,7 @@ def _shares(instance: Instance) -> Shares:
     return shares
 
 
-def _tried(instance: Instance) -> list[Shares]:
+def _candidate_shares(instance: Instance) -> list[Shares]:
     """Return the shares of the fastest plan, and those that fill the groups' memories equally."""
     groups = instance.problem.groups
     memories = [group.count * capacity_of(instance, group) for group in groups]
@@ -108,10 +110,10 @@ def _tried(instance: Instance) -> list[Shares]:
 
 
 def _improved(best: CountedPlan) -> CountedPlan:
-    """Return a plan at the best shares that it fits: one group's grows, another's shrinks."""
+    """Return a plan at better shares at which it fits: one group's grows, another's shrinks."""
     mode, step = best.mode, step_of(best.mode.instance.problem)
     move = SHARES // 4 // step * step
-    while move >= max(step, _LEAST_MOVE) and not mode.search.deadline.passed():
+    while move >= max(step, _SMALLEST_MOVE) and not mode.search.deadline.passed():
         shares = _shares(best.mode.instance)
         for larger, smaller in permutations(range(len(shares)), 2):
             moved = [*shares]
