@@ -176,7 +176,7 @@ TRAINED = (
         _SCHEDULE,
         "joined[4, level, over]",
         "joined[4, level, ()]",
-        ("search/test_overlap",),
+        ("simulator/test_prefetch",),
     ),
     Mutant(
         "no block is searched by operator",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from collections import defaultdict
 from itertools import accumulate, combinations, pairwise
 from typing import Any
 
@@ -215,6 +216,24 @@ def test_balanced_stages_take_less_where_the_head_is_long(problem: Problem) -> N
     }
     for one in apart:
         assert evaluator.evaluate(one, evaluator.counted(one)).seconds < seconds[one[:7]]
+
+
+@pytest.mark.parametrize("one", [Configuration(dp_shard=4), Configuration(tp=4)])
+def test_a_layer_weighs_what_it_adds_to_a_step_with_each_micro_batch(
+    problem: Problem, one: Configuration
+) -> None:
+    """Its passes, with what they wait for; updates and the reduction of gradients come once."""
+    evaluator, count = StagedEvaluator(NETWORK, problem, 2), 2
+    one = one._replace(micro_batches=count)
+    added: defaultdict[str, float] = defaultdict(float)
+    for factor, sign in ((1, -1), (2, 1)):
+        longer = evaluator.whole.problem.model_copy(update={"batch": factor * problem.batch})
+        plan = plan_of_configuration(NETWORK, longer, one._replace(micro_batches=factor * count))
+        for part in ho.simulate(plan, overlap="none").layers:
+            added[part.layer] += sign * (part.compute + part.communication)
+    program = evaluator.whole.programs([one])[one[:6], count]
+    weights = dict(zip((layer.name for layer in NETWORK.layers), program * count, strict=True))
+    assert weights == pytest.approx(added)
 
 
 def test_configure_lists_stages_where_they_are_asked_for() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -30,6 +32,7 @@ from hypar_opt.simulator.tasks import (
 )
 from tests.simulator.plans import IN_LOCKSTEP, KERNELS, UNEVEN, array, plan_on, plans, run
 from tests.slow import examples
+from tests.strategies.written_plans import choosing
 
 NODES = IN_LOCKSTEP[5]
 SHARDS = ("none", "state", "gradients", "weights", "weights@H2-H3", "state+weights@H3")
@@ -183,6 +186,28 @@ def test_a_unit_is_gathered_and_reduced_in_one_collective_a_level() -> None:
     # The root, whose weights are kept, is gathered once in place of three times: the head, the
     # norm before it and the embedding share or have some of them.
     assert sum(level.bytes for level in joined.levels) < sum(level.bytes for level in alone.levels)
+
+
+@pytest.mark.parametrize("collective", ["pairwise", "hierarchical", "ring"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_unit_exchanges_as_much_over_the_same_levels_as_its_layers(
+    collective: str, seed: int
+) -> None:
+    """Weights of layers that split otherwise are gathered over other levels, also below as many."""
+    plan, rng = gpt_on(NODES, 2, collective=collective), Random(seed)
+    columns = [[int(rng.random() < 0.3) for _ in range(plan.levels)] for _ in plan.layers]
+    plan = choosing(plan, tuple(zip(*columns, strict=True)))
+
+    def exchanged(overlap: str) -> dict[tuple[Any, ...], float]:
+        total: defaultdict[tuple[Any, ...], float] = defaultdict(float)
+        for task in tasks_of(plan, overlap=overlap, shard="weights"):
+            if isinstance(task, ExchangeTask) and task.kind is ExchangeKind.WEIGHTS:
+                total[unit_of(task), task.phase, task.levels] += task.bytes
+        # The root is gathered once.
+        return {key: bytes_ for key, bytes_ in total.items() if key[0] != "root"}
+
+    assert exchanged("prefetch") == pytest.approx(exchanged("gradient"))
+    assert exchanged("prefetch")
 
 
 @examples(25)
