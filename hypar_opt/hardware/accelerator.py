@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, Strict, model_validator
 
 from hypar_opt.documents.document import Document, Name, Size, rule
-from hypar_opt.hardware.quantities import Bandwidth, Bytes, OperationRate, Time
+from hypar_opt.hardware.quantities import Bandwidth, Bytes, OperationRate, OptionalBytes, Time
 from hypar_opt.hardware.row_stationary import row_stationary
 
 # Vendors count a multiplication and an addition as two operations.
@@ -121,7 +121,7 @@ class Accelerator(Document):
     """Of every kernel, on the device; 0 where it is missing."""
     host: Time | None = None
     """Of every kernel, on the host, which launches them one by one while the device computes."""
-    update: Bytes | None = None
+    update: OptionalBytes = None
     """Read and written in DRAM to update a weight; 0 where it is missing."""
     updates: Updates | None = None
     """The same by optimizer: of the one that a problem states, instead of ``update``."""
@@ -133,12 +133,12 @@ class Accelerator(Document):
     """Partitions of the DRAM, each with its own processing units."""
     dram_bandwidth: Bandwidth
     dram_capacity: Bytes
-    reserve: Bytes | None = None
+    reserve: OptionalBytes = None
     """Of the capacity, what no tensor may take: the context, buffers of one communicator,
     fragments; 0 where it is missing."""
-    reserve_groups: Bytes | None = None
+    reserve_groups: OptionalBytes = None
     """As much more for each further communicator that a plan needs; 0 where it is missing."""
-    reserve_experts: Bytes | None = None
+    reserve_experts: OptionalBytes = None
     """As much more where experts are shared out: buffers of all-to-alls; 0 where it is missing."""
 
     @model_validator(mode="before")

@@ -46,7 +46,7 @@ from hypar_opt.hardware.folded import MAX_LISTED
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.links import LINK_KINDS, BisectionLink, LinkKind
 from hypar_opt.hardware.patterns import Lane, MessagePattern, MessageRound
-from hypar_opt.hardware.quantities import Bytes
+from hypar_opt.hardware.quantities import OptionalBytes
 from hypar_opt.hardware.step_model import STEP_MODELS, StepModel
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
@@ -121,7 +121,7 @@ class Array(Documented, Document):
     # None where it is not: a digest does not depend on what an array leaves out.
     whole_levels: Annotated[bool | None, Strict(), AfterValidator(_true_or_none)] = None
     """Whether a level of the hardware is one of the hierarchy; else its prime factors are."""
-    bucket: Bytes | None = None
+    bucket: OptionalBytes = None
     """The most bytes of gradients that are all-reduced together; None for each by itself."""
     overlap: Literal["none", "gradient", "branches", "prefetch"] | None = None
     """What a step's exchanges overlap, as the simulator's option; None for nothing."""

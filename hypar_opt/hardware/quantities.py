@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal, DecimalException, DivisionByZero, Inexact, InvalidOperation
 from fractions import Fraction
 from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from hypar_opt.documents.document import rule
@@ -163,11 +163,16 @@ EnergyQuantity = Annotated[
 ]
 """Joules."""
 
-Bytes = Annotated[
-    Fraction,
-    Quantity(
-        *("a size", '"8 GB" or "108 KiB"', "B", _multiples("B") | _binary("B")),
-        smallest=Fraction(1),
-    ),
-]
+_SIZE = Quantity(
+    *("a size", '"8 GB" or "108 KiB"', "B", _multiples("B") | _binary("B")),
+    smallest=Fraction(1),
+)
+
+Bytes = Annotated[Fraction, _SIZE]
 """Bytes."""
+
+OptionalBytes = Annotated[
+    Annotated[Fraction, replace(_SIZE, zero_allowed=True)] | None,
+    AfterValidator(lambda bytes_: bytes_ or None),
+]
+"""Bytes; ``0 B`` is None, as a missing key is."""

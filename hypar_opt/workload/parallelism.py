@@ -55,11 +55,13 @@ TENSOR = "tensor"
 
 
 def stated_choices(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the choices that a problem states, without `TENSOR`.
+    """Return the choices that a problem states, without `TENSOR`, which includes its two.
 
-    >>> stated_choices(("data", "tensor", "tokens"))
+    >>> stated_choices(("data", "tensor", "output", "tokens"))
     ('data', 'model', 'output', 'tokens')
     """
+    if TENSOR in words:
+        words = [word for word in words if word not in CHOICES[1:]]
     split = ((word,) if word != TENSOR else CHOICES[1:] for word in words)
     return tuple(itertools.chain.from_iterable(split))
 

@@ -13,6 +13,8 @@ from pydantic import TypeAdapter
 from hypar_opt.documents.document import Document, validate
 from hypar_opt.errors import InputError
 from hypar_opt.hardware import quantities
+from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.arrays import load
 from hypar_opt.hardware.quantities import Quantity
 
 KINDS = {
@@ -142,3 +144,18 @@ def test_a_schema_says_that_it_is_text() -> None:
     size = Sample.model_json_schema()["properties"]["size"]
     assert size["type"] == "string"
     assert '"108 KiB"' in size["description"]
+
+
+@pytest.mark.parametrize(
+    "keys", [("bucket",), ("accelerator", "reserve"), ("accelerator", "update")]
+)
+def test_no_bytes_are_the_same_as_a_missing_key(keys: tuple[str, ...]) -> None:
+    described = load("v100-16").description()
+    table = described
+    for key in keys[:-1]:
+        table = table[key]
+    table.pop(keys[-1], None)
+    missing = validate(Array, described)
+    table[keys[-1]] = "0 B"
+    assert validate(Array, described) == missing
+    assert validate(Array, described).digest == missing.digest
