@@ -34,7 +34,7 @@ from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.search.memory import search as memory_search
 from hypar_opt.search.memory.incumbent import NEVER, configuration_that_fits
 from hypar_opt.search.memory.modes import TrainingMode
-from hypar_opt.search.memory.reduced_costs import _THRESHOLDS, KBest
+from hypar_opt.search.memory.reduced_costs import _MOST_GROUPS, KBest
 from hypar_opt.search.memory.relaxation import LayerModes, best_dual_bound, dual_bound
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.simulator.memory import counted_memory, reserved_by
@@ -202,7 +202,7 @@ def test_every_plan_that_may_fit_is_ranked_once() -> None:
     ranking = KBest(modes, Fraction())
     columns = ranking.columns(NEVER)
     assert columns is not None
-    assert 1 < len(columns.thresholds) <= _THRESHOLDS
+    assert 1 < len(columns.thresholds) <= _MOST_GROUPS
     plans = [(charges, tuple(picks)) for charges, picks in ranking.plans(columns, NEVER)]
     may_fit = {
         tuple(column.pick for _, column in sorted(zip(columns.order, plan, strict=True)))

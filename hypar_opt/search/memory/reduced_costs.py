@@ -116,8 +116,11 @@ def _integers(values: Iterable[int]) -> Integers:
     return np.array(numbers, exact_dtype(max(numbers, default=0)))
 
 
-_THRESHOLDS = 16
-"""The most thresholds of transient bytes."""
+_FEWEST_GROUPS, _MOST_GROUPS = 4, 16
+"""Thresholds of transient bytes are searched in groups, each at the capacity of its lowest one."""
+
+_COLUMNS = 2**14
+"""The most columns of the graphs of all groups together, unless these are the fewest."""
 
 _ROWS = 2**20
 """The most rows of a bucket that are tried; plans of more are too many to compare."""
@@ -215,7 +218,9 @@ class KBest:
         modes, deadline = self.modes, self.modes.search.deadline
         whole = modes.total_capacity - margin * modes.search.instance.problem.accelerators
         limit, price = int(goal * modes.per_unit), modes.charges(self.price)
-        groups = np.array_split(columns.thresholds, min(_THRESHOLDS, len(columns.thresholds)))
+        count = _COLUMNS // max(1, sum(map(len, columns.of_nodes)))
+        count = min(max(count, _FEWEST_GROUPS), _MOST_GROUPS, len(columns.thresholds))
+        groups = np.array_split(columns.thresholds, count)
         charge = itemgetter(0)
 
         def below(group: Integers) -> Iterator[tuple[int, tuple[RemainingColumn, ...]]]:
