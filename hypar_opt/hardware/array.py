@@ -356,7 +356,7 @@ class Array(Documented, Document):
         kind = self.topology.kind
         return f"whose {count:,} accelerators, of kind {kind}, are in no equal parts of two or more"
 
-    def hop(self, part: int, parts: int, ahead: int = 1) -> BisectionLink:
+    def stage_link(self, part: int, parts: int, ahead: int = 1) -> BisectionLink:
         """Return the link of messages from the accelerators of a part to another one's.
 
         Each sends to the one at its place. Seconds are those of a byte, counting the bytes of all

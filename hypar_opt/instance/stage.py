@@ -67,7 +67,7 @@ def stage_instance(
     part = array.part(parts) if parts > 1 else array
     context = None
     if parts > 1:
-        links = (array.hop(n % parts, parts) for n in (stage - 1, stage))
+        links = (array.stage_link(n % parts, parts) for n in (stage - 1, stage))
         context = stage_context(network, stage_network, chunks, in_flight, *links)
     above = problem.levels - part.levels
     update: dict[str, Any] = {
@@ -110,9 +110,9 @@ def stage_context(
         names[n]: count for chunk, count in zip(chunks, in_flight, strict=True) for n in chunk
     }
     messages = [layer.name for layer in own.layers if isinstance(layer, Message)]
-    hops = {name: before if name.startswith(RECEIVED) else behind for name in messages}
+    links = {name: before if name.startswith(RECEIVED) else behind for name in messages}
     # What arrives is held where it is read.
-    return StageContext(tuple(counts.get(layer.name, 1) for layer in own.layers), FrozenDict(hops))
+    return StageContext(tuple(counts.get(layer.name, 1) for layer in own.layers), FrozenDict(links))
 
 
 def _constraints_of(constraints: Constraints, own: Network, above: int) -> Constraints:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from hypar_opt.costs.hops import TiedReduction, seconds_of_tied, tied_reductions
+from hypar_opt.costs.stage_messages import TiedReduction, seconds_of_tied, tied_reductions
 from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
@@ -182,10 +182,10 @@ class StagePlan:
     def messages(self) -> Fraction:
         """The seconds of `seconds` in which its messages are sent."""
         time: TimeCost = self.instance.cost.time
-        if time.hops is None:
+        if time.stage_messages is None:
             return Fraction()
         count = len(self.instance.workload.nodes)
-        charges = time.hops.charges(
+        charges = time.stage_messages.charges(
             np.arange(count), states_from_rows(self.nodes, count), time.per_unit
         )
         return Fraction(int(charges.sum()), time.per_unit)

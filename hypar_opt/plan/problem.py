@@ -159,12 +159,12 @@ class StageContext:
     ----------
     in_flight : (layers,)
         For how many micro-batches at once each layer holds what it saves.
-    hops
+    links
         The links over which its messages pass, by the names of their layers.
     """
 
     in_flight: tuple[int, ...]
-    hops: Mapping[str, BisectionLink]
+    links: Mapping[str, BisectionLink]
 
 
 class ProblemFields(Document):

@@ -203,24 +203,22 @@ class Pair:
         more_of_runs = self._more_of_runs(scaled, charges)
         for owner, other in units.tied:  # weights that both have are charged once
             shortest[: owner + 1, other + 1 :] -= charges[other]
-        hops: dict[BisectionLink | None, NDArray[np.int64]] = {}
-        hops[None] = np.zeros((2, units.count + 1), np.int64)
+        extremes: dict[BisectionLink | None, NDArray[np.int64]] = {}
+        extremes[None] = np.zeros((2, units.count + 1), np.int64)
         for link in parts.links:
-            of_borders = [parts.hop(n, link, fewer) for n in range(1, units.count)]
+            of_borders = [parts.message_extremes(n, link, fewer) for n in range(1, units.count)]
             rows = [(0, 0), *(tuple(map(scaled, border)) for border in of_borders), (0, 0)]
-            hops[link] = np.array(rows).T
-        asked_stages = [
-            (stage, *units.repetitions(*stage.units)) for stage in self._stages.values()
-        ]
+            extremes[link] = np.array(rows).T
+        searched = [(stage, *units.repetitions(*stage.units)) for stage in self._stages.values()]
         table = np.full((parts.count, *shortest.shape), IMPOSSIBLE)
         for number, (before, behind) in enumerate(self._links):
             # What a stage of some of its units takes, and the others.
             more = np.zeros_like(shortest)
-            there = [
-                entry for entry in asked_stages if entry[0].holds_at_most(self._in_flight[number])
+            fitting = [
+                entry for entry in searched if entry[0].holds_at_most(self._in_flight[number])
             ]
-            for stage, starts, ends in there:
-                messages = hops[stage.links[0]][1, starts] + hops[stage.links[1]][1, ends]
+            for stage, starts, ends in fitting:
+                messages = extremes[stage.links[0]][1, starts] + extremes[stage.links[1]][1, ends]
                 further = scaled(stage.value) - messages - shortest[starts, ends]
                 more[starts, ends] = np.maximum(more[starts, ends], further)
             more = np.maximum.accumulate(more, axis=1)
@@ -228,10 +226,10 @@ class Pair:
             bound = (
                 shortest
                 + np.maximum(more, more_of_runs)
-                + hops[before][0][:, None]
-                + hops[behind][0]
+                + extremes[before][0][:, None]
+                + extremes[behind][0]
             )
-            for stage, starts, ends in there:
+            for stage, starts, ends in fitting:
                 if stage.links == (before, behind):
                     same = stage.is_settled and stage.in_flight == self._in_flight[number]
                     value = scaled(stage.value)
@@ -241,18 +239,18 @@ class Pair:
         return table
 
     def _more_of_runs(
-        self, scaled: Callable[[Fraction], int], each: Sequence[int]
+        self, scaled: Callable[[Fraction], int], charges: Sequence[int]
     ) -> NDArray[np.int64]:
         """Return by how much runs of equal units take longer, at least, than unit by unit."""
-        units, more = self.parts.units, np.zeros((len(each) + 1,) * 2, np.int64)
+        units, more = self.parts.units, np.zeros((len(charges) + 1,) * 2, np.int64)
         for run in units.runs:
-            of_each = -(-len(run) // self.parts.count)
-            length = of_each // -(-of_each // _LONGEST_RUN)
+            units_per_stage = -(-len(run) // self.parts.count)
+            length = units_per_stage // -(-units_per_stage // _LONGEST_RUN)
             if length > 1:
-                of_run = scaled(self.parts.lower_bound(run.start, self._bounded_by, length))
-                there = np.clip(np.arange(len(each) + 1), run.start, run.stop)
+                charge_of_run = scaled(self.parts.lower_bound(run.start, self._bounded_by, length))
+                there = np.clip(np.arange(len(charges) + 1), run.start, run.stop)
                 times = np.maximum(there - there[:, None], 0) // length
-                more += times * max(of_run - length * each[run.start], 0)
+                more += times * max(charge_of_run - length * charges[run.start], 0)
         return more
 
     def advance(self, limit: Fraction) -> None:

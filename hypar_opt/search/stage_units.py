@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares
-from hypar_opt.costs.hops import seconds_of_sum
+from hypar_opt.costs.stage_messages import seconds_of_sum
 from hypar_opt.errors import (
     InfeasibleError,
     RefusedError,
@@ -134,11 +134,11 @@ class PartsOfArray:
         self._inside = inside
         self.schedule, self.any_batches = schedule, False
         """Whether one stage may have any number of micro-batches."""
-        self.links = [array.hop(stage, count) for stage in range(count - 1)]
+        self.links = [array.stage_link(stage, count) for stage in range(count - 1)]
         self._least: dict[tuple[int, int, int], Fraction] = {}
         self._instances: dict[tuple[int, int], Instance] = {}
         self._held: dict[tuple[int, int, int], Fraction] = {}
-        self._hops: dict[tuple[int, BisectionLink, int], tuple[Fraction, Fraction]] = {}
+        self._messages: dict[tuple[int, BisectionLink, int], tuple[Fraction, Fraction]] = {}
         self._sums: dict[tuple[int, tuple[int, ...]], Fraction] = {}
 
     def summed(self, places: Sequence[tuple[int, int]]) -> Fraction:
@@ -231,21 +231,25 @@ class PartsOfArray:
             return instance
         return instance.trained(training.model_copy(update={"micro_batches": count}))
 
-    def hop(self, unit: int, link: BisectionLink, count: int) -> tuple[Fraction, Fraction]:
+    def message_extremes(
+        self, unit: int, link: BisectionLink, count: int
+    ) -> tuple[Fraction, Fraction]:
         """Return the least and the most that messages before a unit take over a link."""
         unit = self.units.kinds[unit]
         key = unit, link, count
-        if key not in self._hops:
+        if key not in self._messages:
             cost = self._by_itself(unit, count).cost
             assert cost.time is not None
-            assert cost.time.hops is not None
+            assert cost.time.stage_messages is not None
             # A layer of the network may have the message's plain name.
             received = next(
-                link_name for link_name in cost.time.hops.links if link_name.startswith(RECEIVED)
+                link_name
+                for link_name in cost.time.stage_messages.links
+                if link_name.startswith(RECEIVED)
             )
-            hops = replace(cost.time.hops, links={received: link})
-            self._hops[key] = hops.extremes(cost.time.per_unit)
-        return self._hops[key]
+            messages = replace(cost.time.stage_messages, links={received: link})
+            self._messages[key] = messages.extremes(cost.time.per_unit)
+        return self._messages[key]
 
     def even(self, count: int) -> bool:
         """Return whether stages split a number of micro-batches evenly."""
@@ -264,4 +268,4 @@ def _alone(cost: CostModel, workload: Workload) -> CostModel:
     """Return a cost without messages, or latencies of gradients that others may share."""
     time: TimeCost = cost.time
     none = LatencyShares(np.zeros((1, 2, len(workload.nodes)), np.int64), {})
-    return replace(time, hops=None, latencies=time.latencies and none)
+    return replace(time, stage_messages=None, latencies=time.latencies and none)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.hops import seconds_of_tied, tied_reductions
+from hypar_opt.costs.stage_messages import seconds_of_tied, tied_reductions
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, NoAnswerError
 from hypar_opt.instance.stage import stage_context, stage_training
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.hops import TiedReduction
+    from hypar_opt.costs.stage_messages import TiedReduction
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.stages import Stages
@@ -141,7 +141,7 @@ class StagedEvaluator:
         problem = problem.model_copy(update={"choices": choices})
         self.staged = in_stages_of(problem, count, 1, problem.training.schedule)
         self.array = whole.part(count)
-        self._links = [whole.hop(number % count, count) for number in range(-1, count)]
+        self._links = [whole.stage_link(number % count, count) for number in range(-1, count)]
         part = {
             "array": ArrayRecord.of(self.array),
             "placement": self.array.placement,
@@ -301,7 +301,7 @@ class StagedEvaluator:
         fixed = (
             sum(layer.weights + layer.gradients + layer.state for layer in layers) + moment.total
         )
-        options, messages = RunOptions(**problem.training.stated), problem.stage.hops
+        options, messages = RunOptions(**problem.training.stated), problem.stage.links
         saved = [layer.saved for layer in layers if layer.layer not in messages]
         places = pairwise(accumulate(sizes, initial=0))
         of_chunks = tuple(sum(saved[first:end]) for first, end in places)

@@ -16,7 +16,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.accelerator import AcceleratorGroup
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.device_memory import DeviceMemory, LayerMemory, Moment
-from hypar_opt.step.holds import KEPT, MOMENTS, WeightBytes, step_holds
+from hypar_opt.step.holds import KEPT, TRANSIENT, WeightBytes, step_holds
 from hypar_opt.step.shares import Share
 from hypar_opt.step.states import level_choices, shape_of, states_from_rows
 from hypar_opt.workload.operators.axes import BATCH, EXPERTS
@@ -206,7 +206,7 @@ def counted_memory(
     layers, moments = [], []
     for node, layer in enumerate(workload.layers, workload.shared):
         weights, gradients, state, saved = (bytes_of[tensor][node] for tensor in KEPT)
-        again, gathered, logits, *live = (bytes_of[tensor][node] for tensor in MOMENTS)
+        again, gathered, logits, *live = (bytes_of[tensor][node] for tensor in TRANSIENT)
         moments.append(Moment(layer.name, again, gathered, logits, sum(live)))
         amounts = weights, gradients, state, saved
         layers.append(LayerMemory(layer.name, *amounts, moments[-1].total))
@@ -217,7 +217,7 @@ def counted_memory(
 def bytes_by_node(
     holds: HoldArrays, program: Program, share: Share | None, *, exact_shares: bool
 ) -> dict[str, list[int]]:
-    """Return what the fullest accelerator holds of each node of a plan, of `KEPT` and `MOMENTS`.
+    """Return what the fullest accelerator holds of each node of a plan, of `KEPT` and `TRANSIENT`.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def bytes_by_node(
         The layouts of the plan.
     """
     (amounts,) = holds.largest([program], share, exact=exact_shares).tolist()
-    bytes_of = {tensor: [0] * len(program.workload.nodes) for tensor in (*KEPT, *MOMENTS)}
+    bytes_of = {tensor: [0] * len(program.workload.nodes) for tensor in (*KEPT, *TRANSIENT)}
     for hold, amount in zip(holds.holds, amounts, strict=True):
         for node in hold.layers:
             bytes_of[hold.tensor][node] += amount

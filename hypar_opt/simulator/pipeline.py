@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.hops import Hops, seconds_of_tied
+from hypar_opt.costs.stage_messages import StageMessages, seconds_of_tied
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.pipeline_order import Order, PipelineRun, orders, walked
 from hypar_opt.simulator.run import seconds_of
@@ -23,8 +23,8 @@ from hypar_opt.simulator.tasks import ComputeTask, changed, of_one_micro_batch, 
 from hypar_opt.workload.stages import SENT, Message
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.hops import TiedReduction
     from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.costs.stage_messages import TiedReduction
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
@@ -46,7 +46,7 @@ class StagePasses(NamedTuple):
         The part of the backward passes that computes the weights' gradients.
     once
         The seconds in which a step's last micro-batch takes longer: reductions and updates.
-    hop
+    message
         The seconds of a message to the next stage; 0 where none is sent.
     """
 
@@ -54,7 +54,7 @@ class StagePasses(NamedTuple):
     backward: tuple[float, ...]
     gradients: tuple[float, ...]
     once: float = 0.0
-    hop: float = 0.0
+    message: float = 0.0
 
     @property
     def micro_batch(self) -> float:
@@ -151,9 +151,11 @@ def stage_passes(
     before, chunks = sum(passes), len(passes) // 2
     launched = launching(problem, workload, array, repeats_on(network, *step[:-1]), often)
     slower = max(1.0, launched / before) if before else 1.0
-    hops = Hops.of_stage(problem, workload)
+    messages = StageMessages.of_stage(problem, workload)
     sent = (
-        [hop for name, hop in hops.seconds(rows).items() if name.startswith(SENT)] if hops else ()
+        [seconds for name, seconds in messages.seconds(rows).items() if name.startswith(SENT)]
+        if messages
+        else ()
     )
     return StagePasses(
         tuple(slower * of_chunk for of_chunk in passes[:chunks]),
@@ -276,9 +278,9 @@ def pipeline_step(
         gradients = seconds[Phase.GRADIENT] = [stage.gradients for stage in stages]
         pairs = [zip(*of_stage, strict=True) for of_stage in zip(backward, gradients, strict=True)]
         seconds[Phase.BACKWARD] = [tuple(a - b for a, b in of_stage) for of_stage in pairs]
-    hops = [stage.hop / 2 for stage in stages]
+    messages = [stage.message / 2 for stage in stages]
     once = [stage.once for stage in stages]
-    run = walked(passes, seconds, hops=hops, once=once)
+    run = walked(passes, seconds, messages=messages, once=once)
     intervals = tuple(
         tuple(
             (start, start + seconds[one.phase][device][one.chunk])

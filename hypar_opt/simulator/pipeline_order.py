@@ -177,7 +177,7 @@ def walked(
     passes: Sequence[Order],
     seconds: Mapping[Phase, Sequence[Sequence[float]]],
     *,
-    hops: Sequence[float] | None = None,
+    messages: Sequence[float] | None = None,
     once: Sequence[float] | None = None,
 ) -> PipelineRun:
     """Return what a step in stages takes.
@@ -188,7 +188,7 @@ def walked(
         Each device's in order, as `orders` gives them.
     seconds
         Of each phase: each device's chunks, for one micro-batch.
-    hops
+    messages
         The seconds for which either end of a message from each device to the next, and of errors
         back, waits: nothing is computed meanwhile.
     once
@@ -200,7 +200,7 @@ def walked(
         If passes wait for one another.
     """
     stages = len(passes)
-    hops = hops or [0.0] * stages
+    messages = messages or [0.0] * stages
     last = stages * max((len(of_chunks) for of_chunks in seconds[Phase.FORWARD]), default=1) - 1
     ended: dict[tuple[Phase, int, int], float] = {}
     begun: list[list[float]] = [[] for _ in passes]
@@ -216,14 +216,16 @@ def walked(
                 if awaited := _awaited(phase, part, number, last):
                     if awaited not in ended:
                         break
-                    received = hops[min(part, awaited[1]) % stages] if awaited[1] != part else 0.0
+                    received = (
+                        messages[min(part, awaited[1]) % stages] if awaited[1] != part else 0.0
+                    )
                     start = max(start, ended[awaited]) + received
                 end = start + seconds[phase][device][chunk]
                 begun[device].append(start)
                 if phase is Phase.FORWARD and part < last:
-                    end += hops[device]
+                    end += messages[device]
                 if phase is Phase.BACKWARD and part:
-                    end += hops[device - 1]
+                    end += messages[device - 1]
                 ended[phase, part, number] = free[device] = end
                 remaining -= 1
         if remaining == before:

@@ -71,7 +71,7 @@ STAGES = Columns(
     Column("forward", "forward", SECONDS, lambda stage: sum(stage.passes.forward), type=float),
     Column("backward", "backward", SECONDS, lambda stage: sum(stage.passes.backward), type=float),
     Column("once", "once", SECONDS, "passes.once", type=float),
-    Column("message", "message", SECONDS, "passes.hop", type=float),
+    Column("message", "message", SECONDS, "passes.message", type=float),
     "tied",
     Column("seconds", "in all", SECONDS),
     Column("bubble", "bubble", format_share),

@@ -221,7 +221,7 @@ class CutProblem:
         """The link before each stage, and behind the last one; None at both ends."""
         assert self.plan.array is not None
         array = self.plan.array.description
-        return [None, *(array.hop(n, self.parts) for n in range(self.parts - 1)), None]
+        return [None, *(array.stage_link(n, self.parts) for n in range(self.parts - 1)), None]
 
     def kind(self, span: UnitSpan) -> Hashable:
         """Return what spans have in common whose tables are equal."""

@@ -467,7 +467,7 @@ class Time(ArrayFold):
     def node(self, node: int, state: State) -> int:
         """Return what a node is charged in a state; a message between stages with all levels."""
         context, graph = self.plan.stage, self.step.graph
-        link = context and context.hops.get(graph.nodes[node].name)
+        link = context and context.links.get(graph.nodes[node].name)
         charge = super().node(node, state)
         if not link or node < graph.shared or len(state) < self.plan.levels:
             return charge
@@ -664,7 +664,7 @@ class TimeOfPart(Time):
 
     def _is_message(self, node: int) -> bool:
         graph, context = self.step.graph, self.plan.stage
-        return bool(context and graph.nodes[node].name in context.hops and node >= graph.shared)
+        return bool(context and graph.nodes[node].name in context.links and node >= graph.shared)
 
     def node(self, node: int, state: State) -> int:
         return 0 if self._is_message(node) else super().node(node, state)

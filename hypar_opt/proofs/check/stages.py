@@ -254,7 +254,7 @@ class PlanStage:
         """The link of each message: from the stage before it, or to the next one."""
         assert self.whole.array is not None
         array, parts = self.whole.array.description, self._parts
-        before, behind = (array.hop(n % parts, parts) for n in (self.part - 1, self.part))
+        before, behind = (array.stage_link(n % parts, parts) for n in (self.part - 1, self.part))
         return {name: before if self._is_received(name) else behind for name in self._messages}
 
     @property
@@ -447,7 +447,7 @@ def seconds_of_sum(plan: Plan, owner: str, ring: Sequence[int]) -> Fraction:
     weights = max(node.weights for node in graph.nodes[graph.shared :] if node.name == owner)
     share = Fraction(weights * _bytes_reduced(plan), len(ring))
     links = (
-        array.hop(first, parts, (then - first) % parts)
+        array.stage_link(first, parts, (then - first) % parts)
         for first, then in zip(ring, (*ring[1:], ring[0]), strict=True)
     )
     slowest = max(share * link.seconds_per_byte + link.latency for link in links)

@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from hypar_opt.costs.hops import tied_reductions
+from hypar_opt.costs.stage_messages import tied_reductions
 from hypar_opt.documents.files import is_standard_input
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.instance.stage import stage_context
@@ -47,7 +47,7 @@ from hypar_opt.workload.tensors import workload_of
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from hypar_opt.costs.hops import TiedReduction
+    from hypar_opt.costs.stage_messages import TiedReduction
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.pipeline import StagePasses
@@ -224,7 +224,7 @@ class Calculator:
         # Stages of whole nodes have equal links; others as in the first node.
         size = part.description.interconnect.accelerators
         positions = max(1, machine.description()["topology"]["per_node"] // size)
-        inside = [machine.hop(number, parts) for number in range(positions)]
+        inside = [machine.stage_link(number, parts) for number in range(positions)]
         links = [inside[number % len(inside)] for number in range(parts)]
         kinds = kinds_of_layers(whole)
         stages_by_key: dict[Hashable, _AskedStage] = {}
