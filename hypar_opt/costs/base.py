@@ -368,7 +368,7 @@ def check_reading(problem: Problem, workload: Workload) -> None:
         Naming the levels, the choice or the layer.
     """
     reading = reading_of(problem.reading)
-    if reading.halves and not problem.hierarchy.of_halves:
+    if reading.halves and not problem.hierarchy.is_binary:
         sizes = ",".join(map(str, problem.hierarchy.sizes))
         executed = argument("reading", "executed")
         raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")

@@ -17,7 +17,7 @@ from hypar_opt.integers import Integers, scale
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import exact_sum
 from hypar_opt.step.uneven import max_padding_factor
-from hypar_opt.step.work import MOST_QUARTERS, NO_SIZES, Sizes, WorkRules, elements_touched
+from hypar_opt.step.work import MAX_QUARTERS, NO_SIZES, Sizes, WorkRules, elements_touched
 from hypar_opt.workload.mirrored import causal_nodes
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import with_repeats
@@ -308,7 +308,7 @@ def _once_at_most(work: Work, workload: Workload) -> Fraction:
     accelerator, accelerators = work.accelerator, work.hierarchy.accelerators
     passes = [_pass_of(workload, accelerator, phase) for phase in Phase]
     # With replicas, every accelerator has all of every tensor.
-    quarters = MOST_QUARTERS if work._runs_kernels else 4
+    quarters = MAX_QUARTERS if work._runs_kernels else 4
     touches = Fraction(quarters, 4) + (accelerator.update or 0) / work.element_bytes
     loading = elements_touched(workload) * accelerators * touches * work._seconds_of_word
     # All accelerators compute all of what is whole.

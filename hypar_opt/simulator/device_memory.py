@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.plan.training import training_columns
 from hypar_opt.results import Column, Columns, Documented
-from hypar_opt.units import format_bytes, format_held
+from hypar_opt.units import format_bytes, format_nonzero_bytes
 from hypar_opt.workload.shards import renumbered_words
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ CATEGORIES = {
 
 def _category(name: str) -> Column:
     heading = CATEGORIES.get(name)
-    return Column(name, heading, format_held, lambda held: held.categories[name], type=int)
+    return Column(name, heading, format_nonzero_bytes, lambda held: held.categories[name], type=int)
 
 
 STAGES_HELD = Columns(

@@ -105,8 +105,8 @@ class PipelineResult(StepResult):
         "bubble",
         Column("schedule", of="plan.training.schedule", type=str),
         Column("stages", type=STAGES),
-        *StepResult.contents.only("memory", "capacity"),
-        *training_columns(attrgetter("plan.training.unlike_defaults")),
+        *StepResult.contents.select("memory", "capacity"),
+        *training_columns(attrgetter("plan.training.non_default")),
     )
 
     stages: tuple[StageTime, ...] = ()
@@ -152,7 +152,7 @@ class PipelineResult(StepResult):
             vault_words=0,
             events=sum(map(len, step.passes)),
             trace=trace,
-            of_training=FrozenDict(plan.training.unlike_defaults),
+            of_training=FrozenDict(plan.training.non_default),
             device_memory=fullest,
             stages=stages,
         )

@@ -35,7 +35,7 @@ MAX_ENTRIES = 2**25
 TOO_MANY = "layers have too many ways to be compared within a capacity"
 """Why there is no answer, where frontiers or what completes them are too many."""
 
-_MOST_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+_MAX_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 """Of an array in NumPy: layers of a frontier take one each, if they have one port only, too."""
 
 _ROUNDING = 2.0**-30
@@ -133,7 +133,7 @@ def _sums(
     entries, layers = 0, len(sizes)
     for layer, frontier in enumerate(graph.frontiers[:-1]):
         entries += sizes[layer] * prod(sizes[one] for one in frontier)
-        if entries > MAX_ENTRIES or len(frontier) >= _MOST_AXES:
+        if entries > MAX_ENTRIES or len(frontier) >= _MAX_AXES:
             raise RefusedError(TOO_MANY)
     sums: list[Floats] = []
     """By layer: its own and its earlier neighbours' part, an axis for each of its frontier's."""

@@ -93,7 +93,7 @@ def local_tensors(workload: Workload, hierarchy: Hierarchy) -> list[tuple[Intege
     list of (elements, lacks)
         ``(nodes,)`` and ``(choices, nodes)``.
     """
-    dtype = exact_dtype(MOST_QUARTERS * elements_touched(workload) * hierarchy.accelerators)
+    dtype = exact_dtype(MAX_QUARTERS * elements_touched(workload) * hierarchy.accelerators)
     layouts = workload.layouts
     sizes = (workload.weights, *workload.operand_sizes, workload.pooled)
     return [
@@ -121,7 +121,7 @@ def local_words(
     return weights, exact_sum(inputs), pooled
 
 
-MOST_QUARTERS = 128
+MAX_QUARTERS = 128
 """An upper bound on how often a pass reads or writes an element, in quarters, products included."""
 
 

@@ -17,7 +17,7 @@ from hypar_opt.models import find_network
 from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import HYBRID, Configuration, family, rows_of
 from hypar_opt.plan.stated import stated_problem
-from hypar_opt.search.degrees import Evaluator, Searched, all_that_fit, search_degrees
+from hypar_opt.search.degrees import Evaluator, Searched, fitting_configurations, search_degrees
 from hypar_opt.search.overlap import bound_of_all_plans
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
@@ -612,7 +612,7 @@ def test_all_that_fit_have_the_seconds_of_the_search() -> None:
     def allowed(own: Configuration) -> bool:
         return own.tp == 4 and own.recompute == "none"
 
-    every = all_that_fit(network, problem, allowed=allowed)
+    every = fitting_configurations(network, problem, allowed=allowed)
     found = search_degrees(network, problem, count=len(every), allowed=allowed)
     assert sorted(own.seconds for own in every) == [own.seconds for own in found.best]
     assert len(every) == found.considered

@@ -183,7 +183,7 @@ def _of_variables(
     return PairwiseCharges(list(nodes), tuple(pairs), charge)
 
 
-_MOST_AXES = 28
+_MAX_AXES = 28
 """The most layers of a scope, each of which is an axis of a table: numpy's have 32 at most."""
 
 
@@ -191,7 +191,7 @@ def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
     """Solve a table of any number of choices, without those that are not allowed."""
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
     charges = of_allowed(table, allowed)
-    if elimination_order(charges.sizes, charges.pairs).width > _MOST_AXES:
+    if elimination_order(charges.sizes, charges.pairs).width > _MAX_AXES:
         charges = _of_free(charges)
     columns, objective, order = _canonical(charges, deadline)
     assignment = tuple(int(a[column]) for a, column in zip(allowed, columns, strict=True))

@@ -18,7 +18,7 @@ from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import solve
 from hypar_opt.plan.megatron import gathered_again, roles
 from hypar_opt.plan.problem import ArrayRecord
-from hypar_opt.plan.strategies import every_degree, expert_parallelism, pins_within
+from hypar_opt.plan.strategies import all_degrees, expert_parallelism, pins_within
 from hypar_opt.simulator.pipeline import pipeline_step
 from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.studies.memory import memory
@@ -311,7 +311,7 @@ def _plan(
 
     Experts are split between parts that split the batch.
     """
-    inner_parts, within, shown = every_degree(sizes), 1, ""
+    inner_parts, within, shown = all_degrees(sizes), 1, ""
     for name, degree in (("tp", tp), ("cp", cp), ("ep", ep)):
         within, shown = within * degree, f"{shown} times {name} {degree}" if shown else f"tp {tp}"
         if within not in inner_parts:
