@@ -168,10 +168,10 @@ class Certificate(Displayed, Document):
         batch = "the batch at once" if count == 1 else f"{count:,} micro-batches"
         if self.spans is not None:
             batch = f"{plan.hierarchy.sizes[0]:,} stages, cut between blocks, and {batch}"
-        of_training = f", of all plans of {batch}" if self.training else plan.training.alike
+        qualifier = f", of all plans of {batch}" if self.training else plan.training.alike
         if self.price is not None:
-            of_training = f"{of_training or ', of plans with the same training settings'} that fit"
-        return plan.constraints.within + of_training
+            qualifier = f"{qualifier or ', of plans with the same training settings'} that fit"
+        return plan.constraints.within + qualifier
 
     def claim(self, plan: Plan) -> str:
         """Return what is proved, and of which plans, as text."""

@@ -30,7 +30,7 @@ from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import reserved_by
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
 from hypar_opt.simulator.step import StepTimes, in_parts, launching, schedule_of
-from hypar_opt.simulator.tasks import ComputeTask, of_one_micro_batch
+from hypar_opt.simulator.tasks import ComputeTask, before_last_micro_batch
 from hypar_opt.step.holds import KEPT, HoldArrays, HoldRules, WeightBytes
 from hypar_opt.units import format_bytes, format_si
 
@@ -242,7 +242,7 @@ class Evaluator(StepBounds):
             tasks = [*in_parts(tasks, *step)]
             parts = [RepeatedPart(0, len(tasks))]
             run = partial(seconds_of, interconnect=self.array.interconnect, deadline=self.deadline)
-        before = of_one_micro_batch(tasks) if count > 1 else []
+        before = before_last_micro_batch(tasks) if count > 1 else []
         last, rest = (run(sequence, efficiency=efficiency) for sequence in (tasks, before))
         often = [times[block] for block in blocks]
         launched = launching(self.problem, workload, self.array, schedule.repeats, often)

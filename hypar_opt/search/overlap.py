@@ -67,7 +67,7 @@ from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
 from hypar_opt.simulator.step import StepTimes, launching, program, repeats_on
-from hypar_opt.simulator.tasks import of_one_micro_batch
+from hypar_opt.simulator.tasks import before_last_micro_batch
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.solvers.subprocess_solver import call
@@ -339,7 +339,7 @@ class PlansWithOverlap:
 
     def _simulated(self, rows: Rows, run: Callable[[Sequence[Task]], float]) -> float:
         tasks, count = self._program(rows), self.options.micro_batches
-        before = run(of_one_micro_batch(tasks)) if count > 1 else 0.0
+        before = run(before_last_micro_batch(tasks)) if count > 1 else 0.0
         return StepTimes(run(tasks), before, self._launching).of(count)
 
     @cached_property

@@ -23,7 +23,7 @@ from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.run import run_by_events
 from hypar_opt.simulator.step import program
-from hypar_opt.simulator.tasks import of_one_micro_batch
+from hypar_opt.simulator.tasks import before_last_micro_batch
 from hypar_opt.workload.parallelism import SHARDED
 from hypar_opt.workload.tensors import workload_of
 from tests.clocks import tick_when_read
@@ -303,7 +303,7 @@ def seconds_by_events(
     tasks = program(plan, workload, array, RunOptions(**plan.training.stated), rows)
     seconds = run_by_events(tasks, array.interconnect).seconds
     if count > 1:
-        before = run_by_events(of_one_micro_batch(tasks), array.interconnect).seconds
+        before = run_by_events(before_last_micro_batch(tasks), array.interconnect).seconds
         seconds += (count - 1) * before
     return seconds, ho.memory(plan).total
 
