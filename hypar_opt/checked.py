@@ -26,7 +26,7 @@ from hypar_opt.garbage import seldom_collected
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-One = TypeVar("One")
+Item = TypeVar("Item")
 
 MAX_BITS = 3320
 """The most bits of a whole number, 1,000 digits: Python refuses to print very long ones."""
@@ -47,7 +47,7 @@ _WORDS = {
 def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Refuse arguments of a public function that do not have their annotated types.
 
-    Only annotations are needed: a new function or argument takes no further line. Arguments
+    Annotations are all that is needed: a new function or argument takes no further line. Arguments
     unpacked from a TypedDict are checked by the function that receives them.
     """
     code = function.__code__
@@ -70,7 +70,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             with seldom_collected():
                 return function(*positional, **keyed)
         except UnknownNameError as error:
-            # What took the others does not know the function's own.
+            # The function that took the others does not know this one's parameters.
             if error.kind != "argument" or error.name not in named:
                 raise
             candidates = list(dict.fromkeys((*names, *error.known)))
@@ -79,7 +79,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
     return call
 
 
-def check(annotated: Any, given: Mapping[str, object]) -> None:
+def check(annotated: Any, values: Mapping[str, object]) -> None:
     """Refuse the first value that does not have the type that its name is annotated with.
 
     Parameters
@@ -93,10 +93,10 @@ def check(annotated: Any, given: Mapping[str, object]) -> None:
         Naming the argument, its expected type, and its value.
     """
     kinds = _kinds(annotated)
-    for name, value in given.items():
-        # By name: an annotation takes longer to look up than its own.
-        plain: Any = type(value)
-        if plain in _PLAIN and name in kinds and _plain_fits(annotated, name, plain):
+    for name, value in values.items():
+        # By name: looking up the annotation itself is slower.
+        value_type: Any = type(value)
+        if value_type in _PLAIN and name in kinds and _plain_fits(annotated, name, value_type):
             continue
         if name in kinds and not _has_kind(value, kinds[name]):
             wanted = _in_words(kinds[name])
@@ -130,7 +130,7 @@ def _kinds(annotated: Any) -> dict[str, Any]:
 def _parsed(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return a type without its parameters, and these."""
     origin = get_origin(kind) or kind
-    # A name made by a `type` statement, as in numpy 2.5, is not a class: use its value.
+    # A name from a `type` statement, as in numpy 2.5, is not a class: use its value.
     return _parsed(origin.__value__) if hasattr(origin, "__value__") else (origin, get_args(kind))
 
 
@@ -149,7 +149,7 @@ def _has_kind(value: object, kind: Any) -> bool:
         return True
     if origin in (Union, UnionType):
         return any(_has_kind(value, part) for part in parts)
-    if origin is Literal:  # which words are allowed, the function checks
+    if origin is Literal:  # the function checks which words are allowed
         return isinstance(value, str)
     if isinstance(value, bool) and origin is not object:
         return origin is bool
@@ -167,7 +167,7 @@ def _has_kind(value: object, kind: Any) -> bool:
 
 
 def _all_fit(values: Any, kinds: Sequence[Any]) -> bool:
-    """Whether all entries fit: one of each type is checked, since there may be a million."""
+    """Whether all entries fit; one of each type is checked, since there may be a million."""
     examples: Iterable[object] = {type(value): value for value in values}.values()
     return all(_has_kind(value, kind) for value in examples for kind in kinds)
 
@@ -175,7 +175,7 @@ def _all_fit(values: Any, kinds: Sequence[Any]) -> bool:
 def _in_words(kind: Any) -> str:
     origin, parts = _parsed(kind)
     if origin in (Union, UnionType):
-        # None is not a useful correction of a wrong value.
+        # None is no useful correction of a wrong value.
         *others, last = dict.fromkeys(_in_words(part) for part in parts if part is not NoneType)
         return f"{', '.join(others)} or {last}" if others else last
     if origin in (Sequence, tuple) and parts[:1] == (str,):
@@ -207,6 +207,6 @@ def plain(value: Any) -> Any:
     return _in_python(value)
 
 
-def several(values: One | Sequence[One]) -> Sequence[One]:
+def several(values: Item | Sequence[Item]) -> Sequence[Item]:
     """Return a sequence of one or several values; a string is one."""
     return values if isinstance(values, Sequence) and not isinstance(values, str) else (values,)

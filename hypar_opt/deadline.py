@@ -14,12 +14,12 @@ TIME_LIMIT = "time limit"
 
 
 LONGEST = 10**9
-"""Seconds, 30 years, for which a longer limit stands: no clock, and no solver, counts to 1e308."""
+"""30 years in seconds, the longest limit: no clock, and no solver, counts to 1e308."""
 
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment on the monotonic clock, by default never.
+    """A point of time on the monotonic clock, by default never.
 
     Parameters
     ----------
@@ -31,15 +31,15 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float | None) -> Deadline:
-        """Return the moment that is ``seconds`` from now; never for None."""
+        """Return the deadline ``seconds`` from now; never for None."""
         return cls() if seconds is None else cls(time.monotonic() + min(seconds, LONGEST))
 
     def left(self) -> float | None:
-        """Return the remaining seconds, 0 once it has passed; None without a limit."""
+        """Return the remaining seconds, 0 after the deadline; None without a limit."""
         return None if self.end == math.inf else max(0.0, self.end - time.monotonic())
 
     def part(self, share: float) -> Deadline:
-        """Return the moment at which a share of the remaining time has passed."""
+        """Return the deadline at which a share of the remaining time will have passed."""
         left = self.left()
         return self if left is None else Deadline.after(share * left)
 
@@ -66,9 +66,9 @@ class Deadline:
 
 NEVER = Deadline()
 
-# A solver needs a moment after its own limit to report its incumbent.
+# A solver needs some time after its limit to report its incumbent.
 GRACE = 0.3
-"""Seconds past its own limit after which a solver's process is ended from outside."""
+"""Seconds after its own limit at which a solver's process is ended from outside."""
 
 
 def with_grace(seconds: float | None) -> float | None:

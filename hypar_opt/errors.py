@@ -1,8 +1,8 @@
 """Errors that a caller can act on; each message is a single line.
 
-A message names an argument as its reader writes it: ``level_weights`` for a Python caller,
-``--level-weights`` at a shell. `argument` puts both forms into the message; `str` gives the
-first, `HyparError.for_shell` the second.
+A message names an argument as its reader would write it: ``level_weights`` for a Python caller,
+``--level-weights`` at a shell. `argument` puts both forms into the message; `str` gives the first,
+`HyparError.for_shell` the second.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def worded(python: str, shell: str) -> str:
 class Sentence(str):
     """A warning's text in the wording of a Python caller.
 
-    ``for_shell`` is the same text for a shell. Strings made from a sentence, as by formatting,
+    ``for_shell`` is the same text for a shell. Strings derived from a sentence, as by formatting,
     do not have it.
     """
 
@@ -148,7 +148,7 @@ class InputError(HyparError):
 
 
 _SHORT = 2
-"""Letters of a name that is too short to be similar to another by most of them."""
+"""Names of up to this many letters are too short to be compared by most of their letters."""
 
 
 def unknown(kind: str, name: object, known: list[str]) -> str:
@@ -167,7 +167,7 @@ def nearest(name: object, known: Iterable[str]) -> str | None:
     import difflib
 
     typed, names = str(name).lower(), {spelling.lower(): spelling for spelling in known}
-    # A wrong letter of two is half of the name.
+    # One wrong letter of two is half of the name.
     cutoff = 0.6 if len(typed) > _SHORT else 0.5
     near = difflib.get_close_matches(typed, names, n=1, cutoff=cutoff)
     if not near and len(typed) > _SHORT:
@@ -188,15 +188,15 @@ class RefusedError(HyparError):
 
 
 class WrongClaimError(HyparError):
-    """A solver's claim contradicts the cost of its plan, priced again from the table."""
+    """A solver's claim contradicts the cost of its plan, recomputed from the table."""
 
     exit_status = 1
 
 
 class Need(NamedTuple):
-    """What a plan needs of a device's memory, in bytes, and what the device has.
+    """The memory that a plan needs, and that a device has, in bytes.
 
-    ``plan`` says how it is split and trains, in words.
+    ``plan`` describes its splits and training in words.
     """
 
     bytes: int
@@ -212,7 +212,7 @@ class NoAnswerError(HyparError):
     stopped_by
         The limit that came first: ``time limit``, ``solver option``, ...
     least
-        Where no plan was found that fits a device: what the one needs that needs least.
+        If no plan that fits a device was found, the need of the smallest plan.
     """
 
     exit_status = 3
@@ -229,7 +229,7 @@ class InfeasibleError(HyparError):
     Parameters
     ----------
     least
-        Where nothing fits a device: what the plan needs that needs least of those found.
+        If nothing fits a device, the need of the smallest plan that was found.
     """
 
     exit_status = 4

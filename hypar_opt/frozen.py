@@ -7,14 +7,14 @@ from functools import cached_property, wraps
 from typing import Any, NoReturn, TypeVar
 
 _PLAIN = frozenset({int, str, bool, float, type(None)})
-"""Types that hold nothing else: most of what is in the rows of results."""
+"""Types without entries, of which rows of results mostly consist."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
 class FrozenDict(dict[Key, Value]):
-    """A dict that is never changed after it is made.
+    """An immutable dict.
 
     Unlike `types.MappingProxyType` it can be pickled, copied, hashed and written as JSON.
     """
@@ -38,23 +38,23 @@ def frozen(value: Value) -> Value:
 
     Arrays become read-only in place; containers are copied.
     """
-    kept: Any = value
-    if type(kept) in _PLAIN:
+    result: Any = value
+    if type(result) in _PLAIN:
         return value
-    if hasattr(kept, "setflags"):  # an array; not every caller needs numpy
-        kept.setflags(write=False)
-    elif isinstance(kept, Mapping):
-        kept = FrozenDict({key: frozen(entry) for key, entry in kept.items()})
-    elif type(kept) in (list, tuple) and not {*map(type, kept)} - _PLAIN:
-        kept = tuple(kept)
-    elif type(kept) in (list, tuple):
-        # Each entry once: repetitions of a block share theirs.
-        distinct = {id(entry): entry for entry in kept}
-        done = {number: frozen(entry) for number, entry in distinct.items()}
-        kept = tuple([done[id(entry)] for entry in kept])
-    elif hasattr(kept, "_make"):  # a named tuple
-        kept = kept._make(map(frozen, kept))
-    return kept  # type: ignore[no-any-return]
+    if hasattr(result, "setflags"):  # an array; not every caller needs numpy
+        result.setflags(write=False)
+    elif isinstance(result, Mapping):
+        result = FrozenDict({key: frozen(entry) for key, entry in result.items()})
+    elif type(result) in (list, tuple) and not {*map(type, result)} - _PLAIN:
+        result = tuple(result)
+    elif type(result) in (list, tuple):
+        # Each distinct entry once: repetitions of a block share entries.
+        distinct = {id(entry): entry for entry in result}
+        entries = {number: frozen(entry) for number, entry in distinct.items()}
+        result = tuple([entries[id(entry)] for entry in result])
+    elif hasattr(result, "_make"):  # a named tuple
+        result = result._make(map(frozen, result))
+    return result  # type: ignore[no-any-return]
 
 
 def derived(compute: Callable[[Any], Value]) -> cached_property[Value]:
@@ -68,7 +68,7 @@ def derived(compute: Callable[[Any], Value]) -> cached_property[Value]:
 
 
 def derived_from(source: str) -> Callable[[Callable[[Any], Value]], cached_property[Value]]:
-    """Return a `derived` whose value is that of the object in an attribute, if there is one."""
+    """Return a `derived` that takes its value from the object in an attribute, if there is one."""
 
     def decorate(compute: Callable[[Any], Value]) -> cached_property[Value]:
         @wraps(compute)

@@ -1,4 +1,4 @@
-"""How often Python looks for cycles of objects that nothing reaches."""
+"""How often Python's garbage collector looks for unreachable cycles of objects."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 COLLECT_AFTER = 200_000
-"""Objects made until it does so: what we import and compute stays, or is in no cycle."""
+"""New objects between collections: what we import and compute stays alive, or is in no cycle."""
 
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Look for cycles after `COLLECT_AFTER` objects, unless it is done less often or never.
+    """Collect after `COLLECT_AFTER` new objects, unless the caller collects less often or never.
 
-    Of large networks it takes a third of the time else.
+    With large networks, collections would otherwise take a third of the time.
     """
-    before, *others = gc.get_threshold()
-    if not 0 < before < COLLECT_AFTER:
+    young, *older = gc.get_threshold()
+    if not 0 < young < COLLECT_AFTER:
         yield
         return
-    gc.set_threshold(COLLECT_AFTER, *others)
+    gc.set_threshold(COLLECT_AFTER, *older)
     try:
         yield
     finally:
-        gc.set_threshold(before, *others)
+        gc.set_threshold(young, *older)

@@ -34,14 +34,14 @@ class Hierarchy:
     sizes: tuple[int, ...]
 
     @property
-    def of_halves(self) -> bool:
+    def is_binary(self) -> bool:
         """Whether each level has two parts, as the paper's."""
         return not {*self.sizes} - {2}
 
     @property
-    def unless_halves(self) -> tuple[int, ...] | None:
-        """The parts of each level; None if each has two, which needs no saying."""
-        return None if self.of_halves else self.sizes
+    def unless_binary(self) -> tuple[int, ...] | None:
+        """The parts of each level; None if each has two, the default."""
+        return None if self.is_binary else self.sizes
 
     @property
     def uniform(self) -> bool:
@@ -52,7 +52,7 @@ class Hierarchy:
     def shown(self) -> str:
         """The accelerators as a title shows them: ``2^4 = 16``, ``6 x 8 = 48``, or ``3``."""
         count = f"{self.accelerators:,}"
-        if self.of_halves:
+        if self.is_binary:
             return f"2^{self.levels} = {count}"
         return count if self.levels == 1 else f"{' x '.join(map(str, self.sizes))} = {count}"
 
@@ -69,9 +69,9 @@ class Hierarchy:
         return Hierarchy(tuple(prime for size in self.sizes for prime in _factors(size)))
 
     def merged(self, parts: int) -> Hierarchy | None:
-        """Return the hierarchy whose topmost levels are one of some parts; None if none are.
+        """Return the hierarchy with the topmost levels merged into one of some parts; else None.
 
-        What is left of these levels is divided by primes.
+        The rest of these levels is split into primes.
 
         >>> Hierarchy((2, 3, 2, 2)).merged(6)
         Hierarchy(sizes=(6, 2, 2))
@@ -100,8 +100,8 @@ class Hierarchy:
         return prod(self.sizes)
 
     @property
-    def of_each(self) -> int:
-        """The parts of every level, if all levels have equally many; two without levels.
+    def parts_per_level(self) -> int:
+        """The parts of each level, if all levels have equally many; two without levels.
 
         Raises
         ------
@@ -113,18 +113,18 @@ class Hierarchy:
         return next(iter(self.sizes), 2)
 
     def parts(self, levels: Iterable[int]) -> int:
-        """Return into how many parts some levels together, 0 being H1, split an axis.
+        """Return the number of parts into which levels (0 for H1) together split an axis.
 
         A tensor that none of them splits has as many copies.
         """
         return prod(self.sizes[level] for level in levels)
 
     def stride(self, level: int) -> int:
-        """Return how far apart the numbers of accelerators are in neighbouring parts of a level."""
+        """Return the difference of accelerators' numbers between neighbouring parts of a level."""
         return prod(self.sizes[level + 1 :])
 
     def within(self, accelerator: Numbers, levels: Iterable[int]) -> Numbers:
-        """Return an accelerator's number with the digits of all but some levels set to 0."""
+        """Return an accelerator's number with the digits of all other levels set to 0."""
         none: Numbers = accelerator * 0
         return sum((self.digit(accelerator, n) * self.stride(n) for n in levels), none)
 
@@ -133,7 +133,7 @@ class Hierarchy:
         return self.group(accelerator, (level,))
 
     def group(self, accelerator: int, levels: Iterable[int]) -> list[int]:
-        """Return the accelerators that differ from one at some levels at most, in order."""
+        """Return the accelerators that differ from one only at some levels, in order."""
         levels = tuple(levels)
         group = [accelerator - self.within(accelerator, levels)]
         for level in levels:
@@ -148,17 +148,18 @@ class Hierarchy:
 
 @dataclass(frozen=True)
 class SplitRule:
-    """A rule on how levels may split an axis: into parts of at least one index, or into equal ones.
+    """A rule on splits of an axis: into parts of at least one index, or into equal parts.
 
     Parameters
     ----------
     even
         Whether parts have to be equal.
     loose
-        Whether parts may be empty, too: images alone are split evenly (`may_split`).
+        Whether parts may be empty: only images are split evenly (`may_split`).
     shares
-        Of H1's parts, where these are unequal and none may be empty. H1 then counts as a prime
-        number of parts, which is no other level's factor: a product tells whether H1 is in it.
+        The shares of H1's parts, if these are unequal and none may be empty. H1 then counts as a
+        prime number of parts that is no other level's factor, so that a product tells whether it
+        includes H1.
     """
 
     hierarchy: Hierarchy
@@ -168,7 +169,7 @@ class SplitRule:
 
     @classmethod
     def with_shares(cls, hierarchy: Hierarchy, shares: tuple[int, ...]) -> SplitRule:
-        """Return the rule that no part is empty, where H1's parts have shares.
+        """Return the rule that no part is empty, given the shares of H1's parts.
 
         >>> rule = SplitRule.with_shares(Hierarchy((2, 2)), (3, 7))
         >>> [bool(rule.allows(size, rule.hierarchy.accelerators)) for size in (4, 5, 6)]
@@ -188,7 +189,7 @@ class SplitRule:
         return (left >= 1) | (size == 0) | self.loose
 
     def left(self, size: Any, parts: Any) -> Any:
-        """Return how many indices the least of so many parts has at least."""
+        """Return a lower bound on the indices of the smallest of some number of parts."""
         if not self.shares:
             return size // parts
         import numpy as np
@@ -198,27 +199,27 @@ class SplitRule:
         return np.where(parts % first == 0, smallest * first, size) // parts
 
     def parts(self, product: int) -> int:
-        """Return into how many parts levels split an axis, given the product of their parts."""
+        """Return the number of parts into which levels split an axis, given their product."""
         first = self.hierarchy.sizes[0] if self.shares else 0
         return product // first * len(self.shares) if first and product % first == 0 else product
 
     def levels(self, size: int) -> int:
-        """Return at how many levels an axis may be split, where all have equally many parts.
+        """Return at how many levels an axis may be split, if all have equally many parts.
 
         >>> SplitRule(Hierarchy((2, 2, 2, 2)), even=True).levels(24)
         3
         """
         counts = range(1, self.hierarchy.levels + 1)
-        of_each = self.hierarchy.of_each
-        return max((n for n in counts if self.allows(size, of_each**n)), default=0)
+        parts_per_level = self.hierarchy.parts_per_level
+        return max((n for n in counts if self.allows(size, parts_per_level**n)), default=0)
 
 
 Shares = tuple[int, ...]
-"""The share of each part of a level, of their sum."""
+"""The share of each part of a level, relative to their sum."""
 
 
 def parts_by_share(size: Any, shares: Sequence[int]) -> list[Any]:
-    """Return how many of an axis's indices each part has: shares are rounded where they end.
+    """Return the indices of an axis that each part has: cumulative shares are rounded.
 
     The size is an integer, or an array of them.
     """
@@ -227,14 +228,14 @@ def parts_by_share(size: Any, shares: Sequence[int]) -> list[Any]:
     return [end - begin for begin, end in itertools.pairwise(ends)]
 
 
-def rounded_share(size: Any, share: int, of: int) -> Any:
-    """Return a share of a size, rounded to the nearest integer, a half to an even one."""
-    if share in (0, of):  # the ends of all parts, where nothing is rounded
-        return size * (share // of)
+def rounded_share(size: Any, share: int, total: int) -> Any:
+    """Return a share of a size, rounded to the nearest integer, halves to even."""
+    if share in (0, total):  # the ends of the axis, where nothing is rounded
+        return size * (share // total)
     amount = size * share
-    quotient = amount // of
-    rest = 2 * (amount - quotient * of)
-    return quotient + ((rest > of) | ((rest == of) & (quotient % 2 == 1)))
+    quotient = amount // total
+    remainder = 2 * (amount - quotient * total)
+    return quotient + ((remainder > total) | ((remainder == total) & (quotient % 2 == 1)))
 
 
 def _factors(size: int) -> list[int]:

@@ -16,7 +16,7 @@ Integers = NDArray[Any]
 
 @lru_cache(maxsize=256)
 def divisors(number: int) -> tuple[int, ...]:
-    """Return what divides a number, in order."""
+    """Return the divisors of a number, in order."""
     low = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
     return tuple(sorted({*low, *(number // n for n in low)}))
 
@@ -36,12 +36,12 @@ def scale(
     Parameters
     ----------
     ratio
-        Of all amounts, from 0; or the numerators and denominators of each one's.
+        One for all amounts, not negative; or numerators and denominators for each amount.
 
     Returns
     -------
     Integers
-        int64 if it holds all that is computed.
+        int64 if it holds all intermediate results.
     """
     over, under = ratio.as_integer_ratio() if isinstance(ratio, Fraction) else ratio
     above, below = (n if isinstance(n, int) else int(n.max(initial=0)) for n in (over, under))
@@ -59,7 +59,7 @@ def scale(
         for operand in (amounts, over, under)
     )
     amounts, over, under = exact
-    # Each in one expression, whose intermediate arrays numpy uses again.
+    # Each in one expression, whose intermediate arrays numpy reuses.
     if rounding == "half up":
         return np.asarray((2 * (amounts * over) + under) // (2 * under))
     if rounding == "up":

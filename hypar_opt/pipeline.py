@@ -187,11 +187,11 @@ def solve(
     with recorded_reads() as read:
         described, stated = stated_problem(network, problem, search)
         answer = None if solution is None else read_solution(solution)
-    # An output that would overwrite an input is refused before the hours of work, not after.
+    # An output that would overwrite an input is refused before hours of work, not after.
     check_outputs(read, options.log, options.export)
     if answer is not None:
         _check_goes_with_solution(solver=solver, search=search, start=start, place=place)
-        search = "joint"  # its model is of all levels
+        search = "joint"  # its model has all levels
     how = SolveRequest(
         solver, _search_for(stated, search), options, recorded, start, deadline, answer
     )
@@ -229,7 +229,7 @@ def solve(
         plan = _solve(instance, how, progress)
     try:
         plan = plan if overlap == "none" else with_overlap(plan, overlap, deadline)
-        # Choices that are stated are all that layers may have.
+        # If choices are stated, layers have no others.
         if not is_stated and problem.get("choices") is None and _searches_time(instance, how):
             plan = or_of_wider_choices(plan, overlap, deadline)
     except RefusedError:  # too large to simulate
@@ -244,9 +244,10 @@ def write_model(
 ) -> ModelSize:
     """Write the model of all levels together for other solvers.
 
-    `solve` reads what they find as ``solution``. A column ``x[conv1,H2,model]`` is 1 where that
-    layer has that choice at that level, and ``x[conv1,H1.H2,data.model]`` where it has those.
-    A model of all plans that would be too large is one of those up to a cutoff, above the optimum.
+    `solve` reads their solutions as ``solution``. A column ``x[conv1,H2,model]`` is 1 if that layer
+    has that choice at that level, and ``x[conv1,H1.H2,data.model]`` if it has these choices at
+    these levels. If a model of all plans would be too large, it has the plans up to a cutoff, which
+    is above the optimum.
 
     Parameters
     ----------
@@ -263,7 +264,7 @@ def write_model(
     Raises
     ------
     InputError
-        If the suffix tells no format, or the file cannot be written.
+        If the suffix is that of no format, or the file cannot be written.
     RefusedError
         If the model would be too large, or the format cannot hold its costs or names.
     InfeasibleError
@@ -297,7 +298,7 @@ def solve_problem(
 
 
 def solve_jointly(instance: Instance, solver: str | None, progress: Progress = silent) -> Plan:
-    """Solve a problem over all levels together, on tables that it may share with others."""
+    """Solve an instance over all levels together, on tables that it may share with others."""
     return _solve(instance, SolveRequest.of(solver, "joint"), progress)
 
 
@@ -344,7 +345,7 @@ def _search_for(problem: Problem, search: str | None) -> str:
 
 
 def _overlap_of(instance: Instance, how: SolveRequest) -> Overlap:
-    """Return what overlaps where it is not stated: in a search of its time what the array says."""
+    """Return what overlaps if it is not stated: in a search of time, by the array's default."""
     array = instance.problem.array
     overlap = (array and array.description.overlap) or "none"
     if overlap == "none" or not _searches_time(instance, how):
@@ -375,7 +376,7 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
     if how.answer is not None:
         named = SOLUTION
     elif named is not None:
-        SOLVERS[named]  # before the tables: a wrong name should fail quickly
+        SOLVERS[named]  # before tables are built: a wrong name should fail quickly
     # Built before the search, so that their errors are not attributed to the solver.
     _ = instance.cost, instance.constraints
     solver = named or default_solver(instance, how.search)
@@ -384,7 +385,7 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
         start = None if how.start is None else rows_to_start_from(how.start, instance)
         request = SearchRequest(instance, method, how.options, start, progress, how.deadline)
         search_once = SEARCHES[how.search]
-        search, of_shares = shared_out(request, search_once, joint=how.search == "joint")
+        search, share_statistics = shared_out(request, search_once, joint=how.search == "joint")
         if how.answer is None:
             search, partition = search_within_memory(request, search, search_once)
         else:
@@ -394,7 +395,7 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
         raise _nothing_fits(error, f"solver {solver!r} on {instance.network.name}") from None
     except (RefusedError, WrongClaimError, InfeasibleError) as error:
         # The same type, to keep the exit status; prefixed with the solver, since a study may run
-        # several.
+        # several solvers.
         who = f"solver {solver!r} on {instance.network.name}"
         who = who if how.answer is None else how.answer.file
         raise type(error)(f"{who}: {error.message}") from None
@@ -414,18 +415,18 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
         found_by=partition.found_by,
         seconds=time.perf_counter() - started,
         options=how.settings,
-        statistics=tuple(dict(model) for model in (*partition.statistics, *of_shares)),
+        statistics=tuple(dict(model) for model in (*partition.statistics, *share_statistics)),
         versions={"hypar-opt": __version__, **partition.versions},
     )
     return _priced(instance, rows, record, partition if rows == partition.assignments else None)
 
 
 def _nothing_fits(error: NothingFitsError, who: str) -> HyparError:
-    """Return the error that says what the plan needs that needs least of a device's memory."""
+    """Return the error with the memory that the smallest plan needs."""
     counted = error.counted
     instance, result = counted.mode.instance, counted.result
     plan = _priced(instance, result.assignments, _unproved(), result)
-    training = trained(plan.training.unlike_defaults, plan) or "the whole batch at once"
+    training = trained(plan.training.non_default, plan) or "the whole batch at once"
     how = "; ".join(filter(None, [degrees(plan), training]))
     bytes_held, capacity = counted.with_reserve
     need, limit = amount_of_memory(bytes_held, capacity), argument("constraints.memory")
@@ -440,7 +441,7 @@ def _nothing_fits(error: NothingFitsError, who: str) -> HyparError:
 
 
 def _unproved(bound: float | None = None, options: SolverSettings | None = None) -> SolverRecord:
-    """Return the record of a plan that is known beside the one that a search returned."""
+    """Return the record of a plan that is known in addition to a search's."""
     return SolverRecord(
         name="dp",
         search="joint",
@@ -460,19 +461,19 @@ def _priced(
     instance: Instance,
     rows: Sequence[Sequence[int]],
     solver: SolverRecord,
-    found: SearchResult | None = None,
+    result: SearchResult | None = None,
     tensors: Tensors | None = None,
 ) -> Plan:
     """Return the plan priced from its choices, with the gap to the bound that the solver claims.
 
-    The record is of our own search: only here a plan's claims become ours. Shared tensors are
-    stored as is stated, or as they were found, or as it then costs least.
+    The record is that of our own search: only here a plan's claims become ours. Shared tensors are
+    stored as stated, or as the search found, or in the cheapest layouts.
     """
-    if tensors is None and found is not None:
-        tensors = found.priced
+    if tensors is None and result is not None:
+        tensors = result.priced
     if tensors is None:
         tensors = tensors_of(instance, rows)
-    cost = price(instance, rows, tensors, found.charged if found else None)
+    cost = price(instance, rows, tensors, result.charged if result else None)
     words = words_of(rows, instance.network.words(instance.problem.choices))
     layouts = layouts_of(instance, rows, tensors)
     return _plan(instance.network, instance.problem, words, layouts, cost, solver)
@@ -507,12 +508,12 @@ def _plan(
 
 
 def plan_of_stages(staged: StagedPlan, solver: SolverRecord | None = None) -> Plan:
-    """Return the plan of stages, priced by theirs.
+    """Return the plan of stages, priced by its stages.
 
     Parameters
     ----------
     solver
-        The record of the search; None for one that proves nothing.
+        The record of the search; None if nothing is proved.
     """
     described = staged.network, staged.problem, staged.parallelism, staged.layouts
     return _plan(*described, staged.cost, solver or _unproved())
@@ -528,7 +529,7 @@ def _in_stated_stages(
     schedule: str,
     progress: Progress,
 ) -> Plan:
-    """Return the fastest plan of stated degrees with stages; what trains how is searched."""
+    """Return the fastest plan of stated degrees with stages; training settings are searched."""
     from hypar_opt.plan.stages import even_stages, stages_before
 
     stated_stages = stated_degrees(network, problem, degrees, choices)
@@ -545,7 +546,7 @@ def _in_stated_stages(
 def _in_given_stages(
     network: Network,
     problem: Problem,
-    own: Configuration,
+    configuration: Configuration,
     stages: Stages,
     how: SolveRequest,
     schedule: str,
@@ -555,29 +556,34 @@ def _in_given_stages(
     from hypar_opt.plan.stages import check_schedule
     from hypar_opt.search.stages import StatedStages
 
-    problem = gathered_as(own, network, problem)
-    data, count = own.dp_replicate * own.dp_shard, problem.training.micro_batches
+    problem = gathered_as(configuration, network, problem)
+    data, count = (
+        configuration.dp_replicate * configuration.dp_shard,
+        problem.training.micro_batches,
+    )
     if problem.batch % (data * (count or 1)):
         raise HyparError(
             f"{argument('degrees')}: dp x micro_batches = {data * (count or 1):,} should divide the"
             f" batch of {problem.batch:,}"
         )
     counts = [count] if count else divisors(problem.batch // data)
-    if own.interleave > 1 and not count:
-        counts = [n for n in counts if n % own.pp == 0] or counts[-1:]
-    check_schedule(schedule, own.pp, counts[-1], own.interleave)
+    if configuration.interleave > 1 and not count:
+        counts = [n for n in counts if n % configuration.pp == 0] or counts[-1:]
+    check_schedule(schedule, configuration.pp, counts[-1], configuration.interleave)
 
     def inside(instance: Instance) -> Instance:
         return Instance.to_search(
-            instance.network, pinned(instance.network, instance.problem, own.inside)
+            instance.network, pinned(instance.network, instance.problem, configuration.inside)
         )
 
     stated = StatedStages(stages, counts, inside)
 
     def as_stated(staged: Problem) -> Problem:
-        return pinned(network, staged, own)
+        return pinned(network, staged, configuration)
 
-    return _in_stages(network, problem, how, own.pp, schedule, progress, stated, as_stated)
+    return _in_stages(
+        network, problem, how, configuration.pp, schedule, progress, stated, as_stated
+    )
 
 
 def _in_stages(
@@ -590,14 +596,14 @@ def _in_stages(
     stated: StatedStages | None = None,
     as_stated: Callable[[Problem], Problem] = lambda problem: problem,
 ) -> Plan:
-    """Return the fastest plan of some pipeline stages, or of any number of them.
+    """Return the fastest plan with a number of pipeline stages, or with any number.
 
     Parameters
     ----------
     stated
-        Stages that are stated.
+        The stages, if they are stated.
     as_stated
-        Returns the problem in stages with what else is.
+        Returns the problem in stages with everything else that is stated.
     """
     # Imported late: most problems have no stages.
     from hypar_opt.instance.staged import StagedPlan, in_stages_of
@@ -640,7 +646,7 @@ def _in_stages(
         return _priced(alone.instance, alone.rows, solver, result.results[0])
     staged_problem = as_stated(in_stages_of(problem, parts, result.micro_batches, schedule))
     staged = StagedPlan.of(network, staged_problem, result.stages, result.plans)
-    # What is sent is received as it is stored: where stages wanted it otherwise they take longer.
+    # Sent tensors are received in their stored layouts: stages that assumed others take longer.
     proved = proved and staged.seconds == result.seconds
     total = staged.cost.total
     bound = total if proved else min(total, floor(result.bound * staged.per_second))
@@ -664,14 +670,14 @@ def solve_in_stages(
     schedule
         The order of passes, one of `hypar_opt.workload.parallelism.SCHEDULES`.
     solver
-        None for the search of stages; else this one solves the stages of all cuts, one by one.
+        None for the search of stages; otherwise it solves the stages of all cuts, one by one.
     """
     how = SolveRequest.of(solver, "joint", options)
     return _in_stages(network, problem, how, stages, schedule, progress)
 
 
 def check_goes_with_stages(**given: object) -> None:
-    """Refuse options that a search of stages does not have."""
+    """Refuse options that a search of stages does not support."""
     for name, value in given.items():
         if value not in (None, False) and (name, value) not in (
             ("solver", "dp"),
@@ -682,7 +688,7 @@ def check_goes_with_stages(**given: object) -> None:
 
 
 def plans_of_stages(plan: Plan) -> tuple[Plan, ...]:
-    """Return what each stage of a plan does, as a plan of its part of the array."""
+    """Return each stage of a plan, as a plan on its part of the array."""
     from hypar_opt.instance.staged import StagedPlan
 
     return tuple(
@@ -692,12 +698,12 @@ def plans_of_stages(plan: Plan) -> tuple[Plan, ...]:
 
 
 def plan_of_configuration(network: Network, problem: Problem, configuration: Configuration) -> Plan:
-    """Return the plan of a configuration: its choices, stored layouts, and way of training.
+    """Return the plan of a configuration: its choices, stored layouts and training settings.
 
     Parameters
     ----------
     problem
-        Its batch, accelerators and objective; its own choices are replaced.
+        Its batch, accelerators and objective are used; its choices are replaced.
 
     Raises
     ------
@@ -722,10 +728,10 @@ def plan_of_configuration(network: Network, problem: Problem, configuration: Con
 
 
 def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
-    """Return the plan of least time with overlap, of those that train as a plan does.
+    """Return the plan of least time with overlap, of those with a plan's training settings.
 
-    Where the problem leaves open how layers train, and a configuration takes less than the plan,
-    they train as in that. The claim on its cost without overlap is that of the plan that is
+    If the problem leaves training open, and a configuration takes less time than the plan, its
+    training settings are used. The claim on its cost without overlap is that of the plan that is
     fastest without overlap, of those with the same training settings.
 
     Parameters
@@ -737,28 +743,35 @@ def with_overlap(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
     from hypar_opt.search.overlap import faster_configuration
 
     started = time.perf_counter()
-    without, also = plan, []
+    fastest_without, further_starts = plan, []
     if faster := faster_configuration(plan, overlap, deadline):
-        if faster.problem.training.unlike_defaults == plan.training.unlike_defaults:
-            also = [faster.rows]
+        if faster.problem.training.non_default == plan.training.non_default:
+            further_starts = [faster.rows]
         else:
             with suppress(NoAnswerError):  # none within the time limit
-                plan, also = _solved_as(plan, faster.problem, deadline), [faster.rows]
-    started -= without.solver.seconds
-    return _of_least_time(plan, overlap, deadline, also=also, without=without, started=started)
+                plan, further_starts = _solved_as(plan, faster.problem, deadline), [faster.rows]
+    started -= fastest_without.solver.seconds
+    return _fastest_with_overlap(
+        plan,
+        overlap,
+        deadline,
+        further_starts=further_starts,
+        fastest_without=fastest_without,
+        started=started,
+    )
 
 
 def or_of_wider_choices(plan: Plan, overlap: str, deadline: Deadline = NEVER) -> Plan:
     """Return a plan of default choices, or one of less time of a named configuration's choices.
 
-    These are sought where such a configuration takes less than the plan. Layers that it leaves
-    whole, though choices split them, are pinned. Bounds are then on plans of these choices and
-    pins, and with overlap no higher than that on plans of the default choices.
+    The latter is searched if such a configuration takes less time than the plan. Layers that it
+    leaves whole although choices split them are pinned. Bounds then cover plans of these choices
+    and pins, and with overlap also plans of the default choices.
 
     Parameters
     ----------
     overlap
-        That of the time that is minimised.
+        What overlaps in the time that is minimised.
     """
     from hypar_opt.search.overlap import faster_configuration
 
@@ -766,59 +779,72 @@ def or_of_wider_choices(plan: Plan, overlap: str, deadline: Deadline = NEVER) ->
     faster = faster_configuration(plan, overlap, deadline, wider=True)
     if faster is None:
         return plan
-    trained, known = faster.problem, plan.solver.with_overlap
+    trained, narrower = faster.problem, plan.solver.with_overlap
     opened = trained.model_copy(update={"training": problem_left_open(plan).training})
     for problem in (opened, trained):
         try:
             widened = _solved_as(plan, problem, deadline)
         except NoAnswerError:  # none within the time limit
             break
-        if known is None:
+        if narrower is None:
             solver = widened.solver.vouched(seconds=time.perf_counter() - started)
             widened = widened.model_copy(update={"solver": solver})
             is_faster = widened.cost.total < plan.cost.total
         else:
-            trains_alike = widened.training.unlike_defaults == trained.training.unlike_defaults
-            also = [faster.rows] if trains_alike else []
-            widened = _of_least_time(
-                widened, overlap, deadline, also=also, started=started, known=known
+            same_training = widened.training.non_default == trained.training.non_default
+            further_starts = [faster.rows] if same_training else []
+            widened = _fastest_with_overlap(
+                widened,
+                overlap,
+                deadline,
+                further_starts=further_starts,
+                started=started,
+                narrower=narrower,
             )
-            time_found = widened.solver.with_overlap
-            is_faster = trains_alike or (
-                time_found is not None and time_found.seconds <= faster.seconds
+            widened_time = widened.solver.with_overlap
+            is_faster = same_training or (
+                widened_time is not None and widened_time.seconds <= faster.seconds
             )
         if is_faster:
             return widened
     return plan
 
 
-def _of_least_time(
+def _fastest_with_overlap(
     plan: Plan,
     overlap: str,
     deadline: Deadline,
     *,
-    also: Sequence[Rows],
+    further_starts: Sequence[Rows],
     started: float,
-    without: Plan | None = None,
-    known: WithOverlap | None = None,
+    fastest_without: Plan | None = None,
+    narrower: WithOverlap | None = None,
 ) -> Plan:
-    """Return the plan of least time with overlap of those that train as a plan does.
+    """Return the plan of least time with overlap, of those with a plan's training settings.
 
     Parameters
     ----------
-    also
+    further_starts
         Plans with the same training settings, from which the search starts, too.
     started
-        When the search of it began.
-    without
-        The plan that is fastest without overlap, if not this one.
-    known
-        What is of plans of fewer choices: the bound is at its prices, and one on these plans, too.
+        When the search began.
+    fastest_without
+        The plan that is fastest without overlap, if it is another one.
+    narrower
+        The result for plans of fewer choices: the bound is at its prices, and covers these plans,
+        too.
     """
     from hypar_opt.search.overlap import least_time
 
-    prices, bound = (tuple(map(int, known.prices)), known.bound) if known else (None, inf)
-    best = least_time(plan, overlap, deadline, also=also, fastest_without=without, prices=prices)
+    prices, bound = (tuple(map(int, narrower.prices)), narrower.bound) if narrower else (None, inf)
+    best = least_time(
+        plan,
+        overlap,
+        deadline,
+        further_starts=further_starts,
+        fastest_without=fastest_without,
+        prices=prices,
+    )
     with_overlap = best.time._replace(bound=min(best.time.bound, bound))
     instance, solver = Instance.of_plan(plan), plan.solver
     shared, writers = instance.workload.shared, instance.workload.tensor_writers
@@ -842,16 +868,16 @@ def _of_least_time(
     priced = _priced(instance, rows, record, result)
     if solver.status != "optimal" or priced.cost.total > plan.cost.total:
         return priced
-    # Without overlap it takes no longer than the optimum, and so it is another optimum.
+    # Without overlap it takes as long as the optimum, and so is another optimum.
     return priced.model_copy(update={"solver": priced.solver.vouched(status="optimal")})
 
 
 def _solved_as(plan: Plan, problem: Problem, deadline: Deadline) -> Plan:
-    """Return the plan of a problem that a plan's leaves open, solved as that was."""
+    """Return the plan of a problem with settled training, solved as a plan was."""
     network, options = plan.network.description, options_of(plan, parameters=True)
     record = plan.solver
     how = SolveRequest(record.name, record.search, options, record.options, None, deadline)
-    again = _solve(Instance.to_search(network, problem), how, silent)
+    solved = _solve(Instance.to_search(network, problem), how, silent)
     opened = problem_left_open(plan)
     chosen = {
         SEARCHED + name: 1
@@ -860,9 +886,9 @@ def _solved_as(plan: Plan, problem: Problem, deadline: Deadline) -> Plan:
     }
     if problem.choices != plan.choices or problem.constraints != opened.constraints:
         chosen[WIDENED] = 1
-    statistics = (*again.solver.statistics, FrozenDict(chosen))
-    solver = again.solver.vouched(statistics=statistics)
-    return again.model_copy(update={"solver": solver})
+    statistics = (*solved.solver.statistics, FrozenDict(chosen))
+    solver = solved.solver.vouched(statistics=statistics)
+    return solved.model_copy(update={"solver": solver})
 
 
 def plan_of(
@@ -891,7 +917,7 @@ def plan_of(
     rows = columns_of(parallelism, plan.words)
     record = _unproved(bound, SolverSettings(simulate=considered))
     priced = _priced(Instance.of_plan(plan), rows, record)
-    # At the bound it is an optimum itself, only not the canonical one.
+    # At the bound it is an optimum, too, only not the canonical one.
     if priced.cost.total > bound:
         return priced
     solver = priced.solver.model_copy(update={"status": "optimal"})
@@ -904,13 +930,13 @@ def search_again(plan: Plan, progress: Progress = silent, *, parameters: bool = 
     Parameters
     ----------
     parameters
-        Also pass the solver's own parameters that the plan file has; see `options_of`.
+        Also pass the solver-specific parameters in the plan file; see `options_of`.
 
     Raises
     ------
     RefusedError
-        If the plan file has such parameters and they are not to be passed, or no search of stages
-        has found its stages.
+        If the plan file has such parameters and they are not to be passed, or its stages were not
+        found by a search of stages.
     """
     if plan.solver.name == SOLUTION:
         raise RefusedError("the plan is from a solution file: there is no search to repeat")
@@ -930,7 +956,7 @@ def search_again(plan: Plan, progress: Progress = silent, *, parameters: bool = 
 
 
 def _search_stages_again(plan: Plan, progress: Progress, *, parameters: bool) -> Plan:
-    """Solve a plan in stages, or of one that was searched among these, as it was solved."""
+    """Solve a plan in stages, or the result of a search over stages, as it was solved."""
     from hypar_opt.instance.staged import before_stages
 
     network, problem = plan.network.description, problem_left_open(plan)

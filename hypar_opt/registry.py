@@ -20,7 +20,7 @@ _plug_ins: dict[tuple[str, str], str] = {}
 
 
 def plug_in_of(traceback: TracebackType | None) -> str | None:
-    """Return the plug-in whose method raised an exception, or called what did; None if none."""
+    """Return the plug-in whose code raised an exception, or called code that did; else None."""
     frames = [frame for frame, _ in walk_tb(traceback)]
     names = ((f.f_globals.get("__name__"), f.f_code.co_qualname.split(".")[0]) for f in frames)
     return next((_plug_ins[name] for name in names if name in _plug_ins), None)
@@ -43,9 +43,9 @@ class Registry(Mapping[str, T], Generic[T]):
         The entry-point group through which installed packages add entries.
         They cannot replace a built-in name.
     built_in
-        From name to ``"module:attribute"``, as an entry point writes it.
+        From name to ``"module:attribute"``, in the notation of entry points.
     base
-        The class that an entry derives from, written in the same way.
+        The class from which entries derive, in the same notation.
     """
 
     def __init__(self, kind: str, group: str, built_in: Mapping[str, str], base: str) -> None:
@@ -91,11 +91,11 @@ class Registry(Mapping[str, T], Generic[T]):
         return cast(T, loaded)
 
     def _lacks(self, loaded: object) -> str | None:
-        """Return why an object of another package is not an entry; None if it is."""
+        """Return why an object of another package is no valid entry; None if it is one."""
         base = self._base.load()
         if not (isinstance(loaded, type) and issubclass(loaded, base)):
             return f"should be a class that derives from {base.__module__}.{base.__name__}"
-        # Members that are declared without a value.
+        # Members that the base class declares without a value.
         stated = (
             name
             for own in loaded.__mro__

@@ -1,4 +1,4 @@
-"""Base classes of results: shown in one line, on a terminal or in a notebook, and as rows."""
+"""Base classes of results: shown as one line, on a terminal or in a notebook, and as rows."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ if TYPE_CHECKING:
 
 Number = int | float
 Form = Callable[[Any], str]
-"""How the values of a column are written for people: `str` for texts."""
+"""Formats the values of a column for people: `str` for text."""
 
 _NEVER = object()
 
 
 @dataclass(frozen=True)
 class Column:
-    """A value of each entry of a result: what it is called, where it is, and how it is written.
+    """A column of a result's entries: its name, where its value is found, and its format.
 
     Parameters
     ----------
     name
-        In rows and CSV, and in JSON unless ``path`` is another; empty: it is in tables alone.
+        The name in rows and CSV, and in JSON unless ``path`` is given; empty for tables only.
     heading
-        On a terminal and in a notebook; None where no table has it.
+        The heading on a terminal and in a notebook; None if no table has the column.
     form
-        How tables have it. Values of any form but `str` are numbers, which are aligned right.
+        Its format in tables. Values of any format but `str` are numbers, which are aligned right.
     of
-        The entry's attribute that it is, as ``plan.cost.total``, the method that returns it, or a
-        function of the entry; by default what has its name: of an entry that is a row the value.
+        The attribute of the entry, as ``plan.cost.total``, a method that returns the value, or a
+        function of the entry; by default the attribute of the column's name, or the value of a row.
     path
-        In JSON, where dots nest: ``measured.seconds``. An object with a question mark, as
+        The key in JSON, where dots nest: ``measured.seconds``. An object with a question mark, as
         ``calculated?.seconds``, is null where all of its values are.
     type
-        Of the value; by default what the entry's class says of the attribute. The `Columns` of
-        objects that it lists, or `One` of an object that it is.
+        The value's type; by default that of the attribute in the entry's class. `Columns` for a
+        list of objects, or `Nullable` for a single object.
     absent
         The value that rows and JSON leave out.
     shown
-        Whether the table of some entries has it.
+        Whether the table of some entries has the column.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Column:
 
     @property
     def keys(self) -> list[str]:
-        """The keys of JSON that lead to it, the outermost first; none where it is not there."""
+        """The path of keys in JSON, the outermost first; empty if the column is not in JSON."""
         path = self.name if self.path is None else self.path
         return path.split(".") if path else []
 
@@ -105,9 +105,9 @@ class Columns(tuple[Column, ...]):
     Parameters
     ----------
     columns
-        A name stands for the attribute of that name.
+        A string stands for the attribute of that name.
     entry
-        The class of entries; of what a document says the result's class, which need not be said.
+        The class of entries; for a document the result's class, which is filled in.
     """
 
     entry: type | None
@@ -123,7 +123,7 @@ class Columns(tuple[Column, ...]):
         """Return a column for each field of a dataclass."""
         return cls(*(field.name for field in fields(entry)), entry=entry)
 
-    def only(self, *names: str) -> Columns:
+    def select(self, *names: str) -> Columns:
         """Return some of the columns, in the order of their names."""
         by_name = {column.name: column for column in self}
         return Columns(*(by_name[name] for name in names), entry=self.entry)
@@ -154,7 +154,7 @@ class Columns(tuple[Column, ...]):
 
     @property
     def typed(self) -> list[Column]:
-        """Those of JSON, with their types."""
+        """The columns of JSON, with their types."""
         return [column.typed(self.entry) for column in self if column.keys]
 
     def model(self, name: str) -> type[BaseModel]:
@@ -162,14 +162,14 @@ class Columns(tuple[Column, ...]):
         return _model(name, [(column.keys, column) for column in self.typed])
 
 
-class One(NamedTuple):
+class Nullable(NamedTuple):
     """The type of an object, or null."""
 
     columns: Columns
 
 
 def _plain(value: Any, kind: Any) -> Any:
-    if isinstance(kind, One):
+    if isinstance(kind, Nullable):
         return value and kind.columns.document(value)
     if isinstance(kind, Columns):
         return [kind.document(entry) for entry in value]
@@ -189,7 +189,7 @@ def _is_empty(values: Mapping[str, Any]) -> bool:
 
 
 def _type_of(kind: Any, name: str) -> Any:
-    """Return the type of a field, or of what a property or a method returns."""
+    """Return the type of a field, or the return type of a property or method."""
     for base in kind.__mro__:
         member = vars(base).get(name)
         if isinstance(member, property | cached_property):
@@ -197,7 +197,7 @@ def _type_of(kind: Any, name: str) -> Any:
         if isinstance(member, FunctionType):
             return get_type_hints(member)["return"]
         if name in (stated := vars(base).get("__annotations__", {})):
-            # By itself: others may name what is imported for type checkers alone.
+            # Only this annotation: others may name imports for type checkers only.
             alone = SimpleNamespace(__annotations__={name: stated[name]})
             return get_type_hints(alone, vars(sys.modules[base.__module__]))[name]
     raise AttributeError(f"{kind} has no {name}")
@@ -224,7 +224,7 @@ def _type(name: str, kind: Any) -> Any:
     if isinstance(kind, Columns):
         model: Any = kind.model(name)
         return tuple[model, ...]
-    if isinstance(kind, One):
+    if isinstance(kind, Nullable):
         return kind.columns.model(name) | None
     if isinstance(kind, type) and issubclass(kind, Documented):
         return kind.contents.model(kind.__name__)
@@ -232,7 +232,7 @@ def _type(name: str, kind: Any) -> Any:
 
 
 class Views(Protocol):
-    """What shows a result in full: `hypar_opt.display.terminal.views`."""
+    """The views of a result in full: `hypar_opt.display.terminal.views`."""
 
     def view(self, result: Any) -> RenderableType:
         """Return what a terminal shows."""
@@ -245,7 +245,7 @@ class Views(Protocol):
 
 
 def _views() -> Views:
-    # Results are made far below the room that shows them, which only the package itself names.
+    # Results are created far below the display package, which only the package's root imports.
     views: Views = sys.modules["hypar_opt"]._views()
     return views
 
@@ -277,10 +277,10 @@ class Displayed:
 
 
 class Documented(Displayed):
-    """A result that is also a document: what the command line prints with ``--json``."""
+    """A result that is also a document, which the command line prints with ``--json``."""
 
     contents: ClassVar[Columns]
-    """What the document says."""
+    """The columns of the document."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -302,12 +302,12 @@ class Results(Displayed, Sequence[Entry], Generic[Entry]):
     Parameters
     ----------
     entries
-        The results themselves.
+        The individual results.
     """
 
     entries: tuple[Entry, ...]
     row_columns: ClassVar[Columns]
-    """Of its entries."""
+    """The columns of the entries."""
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 
 PREFIXES = {10**15: "femto", 10**12: "pico", 10**9: "nano", 10**6: "micro", 10**3: "milli", 1: ""}
-"""Prefixes of the units in which costs are exact integers, by their number in a base unit."""
+"""Prefixes of the units in which costs are exact integers, by how many make a base unit."""
 
 _PARTS = {prefix: parts for parts, prefix in PREFIXES.items()}
 _MULTIPLES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
@@ -17,20 +17,20 @@ _ALL_DIGITS = 17  # of a double
 
 
 def format_bytes(count: float | Fraction, digits: int = 4) -> str:
-    """Return a number of bytes to so many digits, in the largest unit below it: ``20.31 MB``."""
+    """Return a number of bytes to some digits, in the largest unit below it: ``20.31 MB``."""
     for prefix, size in _MULTIPLES:
         if count >= size:
             return f"{_to_digits(count / size, digits)} {prefix}B"
     return f"{float(count):,.{digits}g} B"
 
 
-def format_held(count: int) -> str:
+def format_nonzero_bytes(count: int) -> str:
     """Return a number of bytes, ``-`` for none."""
     return format_bytes(count) if count else "-"
 
 
-def digits_apart(counts: Sequence[int]) -> int:
-    """Return the digits, four or more, to which neighbours among numbers of bytes differ."""
+def distinguishing_digits(counts: Sequence[int]) -> int:
+    """Return the digits, four or more, by which neighbouring numbers of bytes are distinct."""
 
     def distinguish(digits: int) -> bool:
         return all(a != b for a, b in pairwise(format_bytes(count, digits) for count in counts))
@@ -51,7 +51,7 @@ def _to_digits(value: float | Fraction, digits: int = 4) -> str:
 def format_si(value: float, symbol: str) -> str:
     """Return an amount to four digits, with an SI prefix: ``4.97 ms``.
 
-    That of 1e-6 is ``u``, as a terminal may be ASCII alone.
+    The prefix for 1e-6 is ``u``, as a terminal may be limited to ASCII.
     """
     # Seconds have no kiloseconds.
     for prefix, size in _MULTIPLES if symbol != "s" else ():
@@ -139,7 +139,7 @@ def format_hundredths(value: float) -> str:
 
 
 def format_number(value: float) -> str:
-    """Return a number to four digits; what is an integer, or larger than them, as an integer."""
+    """Return a number to four digits; integers, and numbers with more digits, as integers."""
     return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 999.95 else f"{value:.4g}"
 
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from hypar_opt.display.terminal.console import table_of
-from hypar_opt.results import Column, Columns, Documented, One
+from hypar_opt.results import Column, Columns, Documented, Nullable
 from hypar_opt.units import format_bytes
 
 
@@ -95,7 +95,7 @@ def test_a_column_is_shown_where_entries_have_it() -> None:
 
 
 def test_some_columns_are_in_the_order_of_their_names() -> None:
-    some = COLUMNS.only("seconds", "id")
+    some = COLUMNS.select("seconds", "id")
     assert list(some.row(ENTRIES[0])) == ["seconds", "id"]
     assert list(some.model("Some").model_fields) == ["time", "id"]
 
@@ -110,7 +110,9 @@ def test_rows_are_entries_too() -> None:
 
 @dataclass(frozen=True)
 class Report(Documented):
-    contents = Columns("title", Column("entries", type=COLUMNS), Column("best", type=One(COLUMNS)))
+    contents = Columns(
+        "title", Column("entries", type=COLUMNS), Column("best", type=Nullable(COLUMNS))
+    )
 
     title: str
     entries: tuple[Entry, ...]

@@ -14,7 +14,7 @@ import hypar_opt as ho
 from hypar_opt.cli.commands import SUMMARIES, _imported
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network
-from hypar_opt.plan.arguments import OwnArguments, ProblemArguments
+from hypar_opt.plan.arguments import PlanningArguments, ProblemArguments
 from hypar_opt.plan.training import Training
 from hypar_opt.search.solver_settings import PlanArguments, SolveArguments, SourceArguments
 from hypar_opt.studies.simulation import SimulateArguments
@@ -104,7 +104,7 @@ def test_what_states_a_problem_does_so_in_every_command(command: str) -> None:
     if "element_bytes" in own:
         of_steps = {*Training.model_fields, "placement", "constraints", "training"}
         lists = {"share", "degrees"} if command == "compare" else set()
-        assert own >= OwnArguments.__annotations__.keys() - of_steps - lists
+        assert own >= PlanningArguments.__annotations__.keys() - of_steps - lists
 
 
 def test_a_page_is_that_of_the_shell(tmp_path: Path, shell: Shell) -> None:

@@ -75,7 +75,7 @@ def compare(
         arguments["hierarchy"] = request.sizes(hierarchy)
         arguments["whole_levels"] = whole_levels
     if parts is not None:
-        sizes = (parts.levels,) if parts.of_halves else None
+        sizes = (parts.levels,) if parts.is_binary else None
     with output.outputs_checked(csv_file, picture=picture):
         described = [find_network(name, tokens) for typed in networks for name in named(typed)]
         # The paper's arrays have levels of two parts: others are compared without one, by bytes.

@@ -104,7 +104,7 @@ def papers_array(typed: SizeOptions) -> str | None:
         return arrays.papers(typed.levels)
     else:
         stated = hierarchy(typed.hierarchy, typed.levels, whole=typed.whole_levels)
-    return arrays.papers(stated.levels) if stated.of_halves else None
+    return arrays.papers(stated.levels) if stated.is_binary else None
 
 
 def needed_array(typed: SizeOptions, what: str) -> str:

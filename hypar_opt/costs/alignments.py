@@ -1,4 +1,4 @@
-"""Classes of states, how many levels of each group make each choice; and how two states align."""
+"""Classes of states, by how often each choice occurs in groups of levels; and alignments."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Groups = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class StateClasses:
-    """States in classes: those of one make each choice at as many levels of each group.
+    """Classes of states: in one class, each choice occurs at equally many levels of each group.
 
     Parameters
     ----------
     groups
     states : (levels, states)
-        All of them. Classes are numbered in the order of their first states.
+        All states; classes are numbered in the order of their first states.
     choices
     """
 
@@ -83,12 +83,12 @@ class StateClasses:
 def ways_to_align(
     groups: Groups, choices: Sequence[int]
 ) -> tuple[list[NDArray[np.intp]], list[int], list[int]]:
-    """Return each group's levels, how many choices these have, and the ways to align two states.
+    """Return each group's levels, their number of choices, and the number of alignments.
 
     Raises
     ------
     RefusedError
-        If all ways together are more than memory allows.
+        If memory does not allow as many alignments.
     """
     levels = [np.flatnonzero(np.array(groups) == group) for group in dict.fromkeys(groups)]
     sizes = [choices[some[0]] for some in levels]
@@ -105,17 +105,17 @@ def alignments(
     targets: Sequence[Indices],
     deadline: Deadline,
 ) -> tuple[Indices, Indices]:
-    """Return all ways to align two states, but for the order of the levels of a group.
+    """Return all alignments of two states, up to permutations of the levels within a group.
 
     Parameters
     ----------
     sources, targets
-        The choices of each level: the levels of a group have the same.
+        The possible choices of each level, the same at all levels of a group.
 
     Returns
     -------
     sources, targets : (levels, alignments)
-        One pair of states for each, in the smallest type of integers that holds them.
+        A pair of states for each alignment, in the smallest integer type that holds them.
 
     Raises
     ------
@@ -162,12 +162,12 @@ def check_size(entries: int) -> None:
 def bracketing_costs(
     cost: CostModel, workload: Workload, levels: int
 ) -> tuple[CostModel, CostModel] | None:
-    """Return costs of boundaries between which one lies, if its own classes align in too many ways.
+    """Return bounds on a cost whose classes have too many alignments; None if they do not.
 
     Raises
     ------
     RefusedError
-        If those of these do, too, or there are none.
+        If the bounds have too many alignments, too, or there are no bounds.
     """
     choices = choices_by_level(workload, levels)
     try:
@@ -184,7 +184,7 @@ def bracketing_costs(
 def states_in_classes(
     cost: CostModel, workload: Workload, levels: int, deadline: Deadline
 ) -> Sequence[State]:
-    """Return all states that a node may have, unless their classes align in too many ways.
+    """Return all states that a node may have, unless their classes have too many alignments.
 
     Raises
     ------

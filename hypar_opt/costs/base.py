@@ -1,8 +1,8 @@
-"""The interface of a cost model: what an operation is charged. All else follows from it.
+"""The interface of a cost model, which charges operations; all else is derived from the charges.
 
-A state is charged its operations. Levels are alike where these are charged alike at any of them,
-nodes and boundaries are where they have the same operations, and thresholds are independent where
-charges are in proportion to what moves.
+A state is charged for its operations. Levels are equivalent if operations are charged alike at each
+of them, nodes and boundaries are if they have the same operations, and thresholds are independent
+if charges are in proportion to what moves.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 _WIDE = 2**40
-"""Amounts from which on they are Python's integers, so that an author's factors overflow none."""
+"""From this on, amounts are Python's integers, so that a cost's factors cannot overflow."""
 
 
 _WITH_OUTPUT = " or ".join(
@@ -124,22 +124,19 @@ class CostModel(ABC):
 
     @abstractmethod
     def charge(self, operation: Collective) -> Amount:
-        """Return the charge of an operation, in integers, in each state that it is given for.
-
-        Where nothing moves nothing is charged.
-        """
+        """Return the charge of an operation in each of its states: integers, 0 if nothing moves."""
 
     def level_key(self, level: int) -> Hashable:
-        """Return a key of a level: operations are charged alike at levels of one key.
+        """Return a key of a level: operations are charged alike at levels with equal keys.
 
-        By default levels are alike if what this workload's nodes and boundaries move in some random
-        states is charged alike at them.
+        By default levels have equal keys if the exchanges of this workload in some random states
+        are charged alike at them.
         """
         return self._sample[0][level]
 
     @property
     def proportional(self) -> bool:
-        """Whether charges are in one proportion to what moves of a tensor, at all levels."""
+        """Whether charges are proportional to what moves, by one factor at all levels."""
         return self._sample[1]
 
     @cached_property
@@ -177,7 +174,7 @@ class CostModel(ABC):
         return [exact_sum([*map(self.charged, row)]) for row in rows]
 
     def charged(self, operation: Collective) -> Integers:
-        """Return what an operation is charged, of amounts that an author may multiply."""
+        """Return the charge of an operation, whose amounts a cost may multiply without overflow."""
         quarters = np.asarray(operation.quarters)
         wide = object if quarters.max(initial=0) >= _WIDE else quarters.dtype
         charge = self.charge(operation._replace(quarters=quarters.astype(wide, copy=False)))
@@ -194,10 +191,10 @@ class CostModel(ABC):
         return None if self.rules(workload, 1).reading.joins_levels else self
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
-        """Return which levels and nodes are charged alike: the more, the more are solved jointly.
+        """Return which levels and nodes are charged alike: the more, the smaller a joint table.
 
-        Levels of one kind may be permuted within a run of them: what lies in between tells others
-        apart, unless charges are in proportion to what moves.
+        Levels of one kind may be permuted within a run of such levels; across a level of another
+        kind only if charges are in proportion to what moves.
         """
         keys, rules = [*map(self.level_key, range(levels))], self.rules(workload, levels)
         kinds = list(zip(keys, rules.hierarchy.sizes, strict=False))
@@ -215,7 +212,7 @@ class CostModel(ABC):
         """
         # With a third choice a boundary's charge depends on what its target has split above, and
         # with unequal levels permuting these changes the cost: neither telescopes. Nor do charges
-        # where levels split other things of the weights.
+        # where ZeRO shards differ between levels.
         if len(workload.choices) > 2 or len(workload.repeats.shard_start_levels) > 1:
             return None
         rules = self.rules(workload, levels)
@@ -243,19 +240,19 @@ class CostModel(ABC):
         table = ThresholdTable(charges[0], charges[1], ends, pairs, levels, parts, *units)
         return table.astype(exact_dtype(table.max_total))
 
-    # What the costs of this package say besides
+    # What only the costs of this package define
 
     @property
     def end_keys(self) -> tuple[Hashable, ...] | None:
-        """What boundaries' charges depend on besides what they move, by node; None if nothing."""
+        """By node, what else its boundaries' charges depend on than what moves; None if nothing."""
         return None
 
     @property
     def attributed(self) -> CostModel:
-        """The same cost, each level charged what crosses it: for what is shown of a plan.
+        """The same cost, with charges attributed to the levels that are crossed, to show a plan.
 
-        For a search a charge that joins levels stands at one of them; the sums over all levels are
-        equal, and quicker to compute.
+        In a search a charge that joins several levels stands at one of them, which is quicker to
+        compute; sums over all levels are equal.
         """
         return self
 
@@ -271,13 +268,13 @@ class CostModel(ABC):
 
     @property
     def is_additive(self) -> bool:
-        """Whether a plan costs the sum of its charges; else `for_plan` says more."""
+        """Whether a plan costs the sum of its charges; else `for_plan` returns what it costs."""
         return self.time is None or self.time.latencies is None
 
     def for_plan(self, workload: Workload, rows: Sequence[Sequence[int]]) -> CostModel:  # noqa: ARG002
-        """Return the cost as it charges one plan, whose nodes share charges among them.
+        """Return the cost with the charges that one plan's nodes share, so that its charges add up.
 
-        The sum of other charges is no more than that, for this plan and all others.
+        The sum of this cost's charges is a lower bound on that, for every plan.
 
         Parameters
         ----------
@@ -289,8 +286,8 @@ class CostModel(ABC):
 def derived_levels(cost: CostModel, workload: Workload, levels: int) -> tuple[list[Hashable], bool]:
     """Return a key of each level, and whether a cost is in proportion to what moves.
 
-    Levels have one key if what a few states move is charged alike at them. Among these are those of
-    one choice at all levels, in which nodes move most.
+    Levels have equal keys if the exchanges of sampled states are charged alike at them. The samples
+    include the states of one choice at all levels, in which nodes move most.
     """
     operations = sampled(cost, workload, levels)
     charged = [
@@ -310,7 +307,7 @@ def derived_levels(cost: CostModel, workload: Workload, levels: int) -> tuple[li
 
 
 def sampled(cost: CostModel, workload: Workload, levels: int) -> list[Collective]:
-    """Return what nodes and boundaries of each kind move in a few states."""
+    """Return the exchanges of nodes and boundaries of each kind in sampled states."""
     if not levels:
         return []
     forbidden, rng = workload.forbidden, np.random.default_rng(0)
@@ -333,14 +330,14 @@ def sampled(cost: CostModel, workload: Workload, levels: int) -> list[Collective
 
 
 def _charged(cost: CostModel, operation: Collective, level: int) -> list[int]:
-    """Return what an operation is charged at a level, in each of its states."""
+    """Return the charge of an operation at a level, in each of its states."""
     charges = cost.charged(operation._replace(level=level))
     entries: list[int] = np.broadcast_to(charges, operation.quarters.shape).ravel().tolist()
     return entries
 
 
 def check_additive(cost: CostModel) -> None:
-    """Refuse to compare plans by the sums of their charges where these are less than their costs.
+    """Refuse to compare plans by the sums of their charges if these are only lower bounds.
 
     Raises
     ------
@@ -355,7 +352,7 @@ def check_additive(cost: CostModel) -> None:
 
 
 def lacked_choices(workload: Workload) -> tuple[str, ...]:
-    """Return those choices of runs alone that no layer has."""
+    """Return the choices that only readings of a run charge, and that no layer has."""
     lacked = np.flatnonzero(workload.forbidden.all(axis=0)).tolist()
     return tuple(word for n in lacked if (word := workload.choices[n]) in OF_RUNS)
 
@@ -371,7 +368,7 @@ def check_reading(problem: Problem, workload: Workload) -> None:
         Naming the levels, the choice or the layer.
     """
     reading = reading_of(problem.reading)
-    if reading.halves and not problem.hierarchy.of_halves:
+    if reading.halves and not problem.hierarchy.is_binary:
         sizes = ",".join(map(str, problem.hierarchy.sizes))
         executed = argument("reading", "executed")
         raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")

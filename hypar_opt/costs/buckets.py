@@ -1,4 +1,4 @@
-"""Buckets: gradients that are all-reduced together, as frameworks do, for fewer latencies."""
+"""Gradient buckets: gradients that are all-reduced together, so that they share latencies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LATENCY = 2**16
 LatencyShare = Callable[..., "Integers"]
 """Returns what nodes and states have of messages' latencies.
 
-Given a latency, the messages, and, as ``here``, some places.
+Given a latency, the messages, and, as ``places``, the nodes and states.
 """
 
 Buckets = Sequence[Sequence[int]]
@@ -45,7 +45,7 @@ def buckets_of(workload: Workload, most_elements: int) -> tuple[tuple[int, ...],
     Parameters
     ----------
     most_elements
-        Of a bucket; 1 for each gradient by itself.
+        The size of a bucket; 1 reduces each gradient by itself.
 
     Source: S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel
     Training", VLDB 13(12), 2020, section 3.2.3.
@@ -73,7 +73,7 @@ def latency_shares(workload: Workload, most_elements: int) -> LatencyShares:
 
 @lru_cache(maxsize=64)
 def equal_shares(workload: Workload, most_elements: int) -> LatencyShares:
-    """Return shares that depend on nodes' elements alone, and are no more than `latency_shares`."""
+    """Return lower bounds on `latency_shares` that depend on nodes' elements alone."""
     ends: Integers = np.zeros((1, 2, len(workload.nodes)), np.int64)
     for bucket in buckets_of(workload, most_elements):
         total = sum(workload.stored[node] for node in bucket)
@@ -82,10 +82,10 @@ def equal_shares(workload: Workload, most_elements: int) -> LatencyShares:
 
 
 def half_shared(share: LatencyShare) -> LatencyShare:
-    """Return what nodes have that share reduce-scatters' latencies, and gather by themselves."""
+    """Return shares where reduce-scatters are in buckets, and weights are gathered node by node."""
 
-    def half(latency: int, messages: Integers, here: Places) -> Integers:
-        both: Integers = (share(latency, messages, here=here) + messages * latency) // 2
+    def half(latency: int, messages: Integers, places: Places) -> Integers:
+        both: Integers = (share(latency, messages, places=places) + messages * latency) // 2
         return both
 
     return half
@@ -93,10 +93,10 @@ def half_shared(share: LatencyShare) -> LatencyShare:
 
 @dataclass(frozen=True, eq=False)
 class LatencyShares:
-    """What each node is charged of the latencies of its gradient's all-reduce.
+    """Each node's share of the latencies of its bucket's all-reduce.
 
-    Latencies are whole numbers, and so are their shares: where they begin and end is rounded, so
-    that those of nodes that share a latency add up to it.
+    Latencies are whole numbers, and so are their shares: cumulative sums are rounded, so that the
+    shares of a bucket's nodes add up to its latency.
 
     Parameters
     ----------
@@ -157,12 +157,12 @@ class LatencyShares:
         shape: tuple[int, ...],
         micro_batches: int,
     ) -> LatencyShare:
-        """Return what shares out a latency among nodes and their states.
+        """Return a function that shares out a latency among nodes and their states.
 
         Parameters
         ----------
         reduced
-            What reduces the nodes' gradients.
+            The reduction of the nodes' gradients.
         shape
             Of the nodes and their states.
 
@@ -178,11 +178,11 @@ class LatencyShares:
                     numbers[joins] = kind
             begins, ends = (self.ends[numbers[levels], side, nodes] for side in range(2))
 
-        def share(latency: int, messages: Integers, here: Places | None = None) -> Integers:
+        def share(latency: int, messages: Integers, places: Places | None = None) -> Integers:
             begin, end, all_of = begins, ends, rounds
-            if here is not None:
+            if places is not None:
                 begin, end, all_of = (
-                    np.broadcast_to(limits, shape)[here] for limits in (begins, ends, rounds)
+                    np.broadcast_to(limits, shape)[places] for limits in (begins, ends, rounds)
                 )
             fraction = Fraction(latency, LATENCY)
             part: Integers = scale(end, fraction, "down") - scale(begin, fraction, "down")

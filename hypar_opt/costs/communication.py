@@ -65,8 +65,8 @@ class CommunicationCost(CostModel):
     sizes
         The parts of each level: replicas of a tensor repeat its exchanges in each part.
     by_largest_shard
-        Whether amounts are as if all parts sent and received as much as the largest, where axes
-        are divided unevenly: of states over all levels. Otherwise they are what moves.
+        Whether amounts are scaled as if all parts sent and received as much as the largest shard,
+        where axes are divided unevenly: for states over all levels. Otherwise they are what moves.
     unequal
         Whether parts of H1 are unequal, which `hypar_opt.costs.groups` charges.
 
@@ -83,7 +83,7 @@ class CommunicationCost(CostModel):
 
     @classmethod
     def of_problem(cls, problem: Problem, **more: Any) -> Self:
-        """Return the cost of a problem whose reading has a charge for all of its choices."""
+        """Return the cost of a problem whose reading charges all of its choices."""
         return cls(
             problem.reading,
             problem.element_bytes,
@@ -135,7 +135,7 @@ class CommunicationCost(CostModel):
         return len({*self.level_weights}) < 2 and not self.unequal
 
     def moved(self, operations: Sequence[Collective]) -> Integers:
-        """Return the charges of what operations at one level move, together."""
+        """Return the sum of the charges of operations at one level."""
         quarters = exact_sum([np.asarray(operation.quarters) for operation in operations])
         scale = self.scale(operations[0].level) if operations else 1
         dtype = exact_dtype(int(quarters.max(initial=0)) * scale)
@@ -143,7 +143,7 @@ class CommunicationCost(CostModel):
         return moved
 
     def mean(self, moved: Integers) -> Integers:
-        """Return the charges of the bytes of all accelerators, as `moved` counts them."""
+        """Return charges of `moved` as those of the bytes of all accelerators."""
         return moved
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The cost model of a problem, which keeps to the contract if it is another package's."""
+"""The cost model of a problem; one of another package is checked against the interface."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def cost_of(problem: Problem, workload: Workload) -> CostModel:
 
 
 def check_loads(workload: Workload, array: Array | None, *, unequal_parts: bool) -> None:
-    """Refuse experts without a capacity where it is not known what the fullest part has of them.
+    """Refuse experts without a capacity where the load of the fullest part is unknown.
 
     Parameters
     ----------
     array
-        That a step is timed on; None if none is.
+        The array on which a step is timed; None if it is not.
     unequal_parts
         Whether parts of H1 have shares.
 
@@ -76,7 +76,7 @@ def check_loads(workload: Workload, array: Array | None, *, unequal_parts: bool)
 
 
 def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) -> None:
-    """Check that a cost charges operations in integers, and levels of one key alike.
+    """Check that a cost charges operations in integers, and alike at levels with equal keys.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def check_contract(cost: CostModel, name: str, workload: Workload, levels: int) 
 
 
 def _check_members(cost: Any, name: str) -> None:
-    """Check that there is a cost, and what it counts in."""
+    """Check that there is a cost model, its unit and its resolution."""
     if not isinstance(cost, CostModel):
         kind = type(cost).__name__
         raise HyparError(

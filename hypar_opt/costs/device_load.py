@@ -1,8 +1,8 @@
 """What states of nodes hold, in all accelerators together or in a part of H1: folds of holds.
 
-In all accelerators together axes are divided exactly, so that they hold no more than an accelerator
-that has most, times the accelerators. A part of H1 between groups is counted as if all accelerators
-held as much.
+For all accelerators together axes are divided exactly: a lower bound on the bytes of the fullest
+accelerator, times their number. A part of H1 between groups is scaled to the whole array, as if
+every accelerator held as much.
 
 Source: docs/memory.md; docs/algorithms.md.
 """
@@ -61,10 +61,10 @@ class DeviceLoad:
         return exact_sum([term.bytes[nodes] * term.in_states(nodes, states) for term in self.terms])
 
     def at(self, parts: Integers) -> Integers:
-        """Return the bytes of each node, ``(nodes,)``, where choices split into so many parts.
+        """Return the bytes of each node, ``(nodes,)``, by the number of parts of each choice.
 
-        At levels that have not chosen each part has a copy. No more than that, where levels
-        differ.
+        At levels without a choice each part has a copy. A lower bound where levels have different
+        sizes.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ class DeviceLoad:
 
 @dataclass(frozen=True, eq=False)
 class PartLoad(DeviceLoad):
-    """The bytes that nodes hold in one part of H1 between groups, as if all accelerators did.
+    """The bytes that nodes hold in one part of H1 between groups, scaled to all accelerators.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class PartLoad(DeviceLoad):
         amounts_of_terms = []
         for term in self.terms:
             amounts = term.bytes[nodes] * term.in_states(nodes, states)
-            # Of copies of weights data parallelism shares out equal parts.
+            # Data parallelism shards replicated weights equally, whatever the parts' shares.
             arguments = amounts, term.replicated, self.workload, nodes, states
             # Partial sums are stored by image, whatever axis the layer splits.
             axis, image = (self.share.of_amounts(*arguments, by_image=n) for n in (False, True))
@@ -129,7 +129,7 @@ class PartLoad(DeviceLoad):
 
 
 def papers_load(workload: Workload, problem: ProblemFields) -> DeviceLoad:
-    """Return what nodes hold as the paper counts: of each layer all it reads and writes, at once.
+    """Return what nodes hold by the paper's count: all that each layer reads and writes, at once.
 
     Parameters
     ----------
@@ -160,15 +160,14 @@ def papers_loads(
     problem: ProblemFields,
     shares: Sequence[Share],
 ) -> list[Integers]:
-    """Return the bytes that nodes hold as the paper counts, in all accelerators together.
+    """Return the bytes that nodes hold by the paper's count, in all accelerators together.
 
     Parameters
     ----------
     states
         Over all levels.
     shares
-        Of parts of H1, each of which is counted as if all accelerators held as much; none for one
-        count of all.
+        Of parts of H1, each scaled to all accelerators; empty for one count of all parts.
     """
     load = papers_load(workload, problem)
     if not shares:
@@ -193,23 +192,23 @@ def papers_memory(
     problem: ProblemFields,
     shares: Sequence[Share] = (),
 ) -> list[int]:
-    """Return the bytes of an accelerator in a plan as the paper counts, rounded up.
+    """Return the bytes of an accelerator in a plan by the paper's count, rounded up.
 
     Parameters
     ----------
     rows : (levels, nodes)
         The choices of all nodes.
     shares
-        Of the parts of H1 whose accelerators are asked for; none for those of equal parts.
+        Of unequal parts of H1, one result for each; empty where parts are equal.
     """
     nodes = np.arange(len(workload.nodes))
     loads = papers_loads(workload, nodes, states_from_rows(rows, len(nodes)), problem, shares)
     return [-(-sum(load.tolist()) // problem.hierarchy.accelerators) for load in loads]
 
 
-def at_price(held: Integers, price: Fraction) -> Integers:
+def at_price(sizes: Integers, price: Fraction) -> Integers:
     """Return the charges of bytes, each at a price, rounded down."""
-    return scale(held, price, "down")
+    return scale(sizes, price, "down")
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,10 +47,10 @@ Cache = dict[Hashable, list[list["Integers"]]]
 """Charges by corner and level, of the same nodes or boundaries in the same states."""
 
 _Passes = list[list[tuple["Integers | int", Sequence["Integers"]]]]
-"""By part and pass: how often a step takes it, and the times of which the longest counts."""
+"""By part and pass: how often a step repeats it, and the times of which the longest counts."""
 
 _ROUNDED = 2
-"""No charge of shares in between is less than its chord by more, for rounding."""
+"""The most by which rounding may put a charge between corners below its chord."""
 
 
 def check_of_groups(problem: Problem) -> Problem:
@@ -75,7 +75,7 @@ def check_of_groups(problem: Problem) -> Problem:
 
 @dataclass(frozen=True)
 class GroupBytes(CommunicationCost):
-    """The bytes of all parts together: the mean of what each receives, as if all had as much.
+    """The bytes of all parts together: the mean of what each receives, scaled to equal parts.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class GroupBytes(CommunicationCost):
         return 2 * super().resolution
 
     def moved(self, operations: Sequence[Collective]) -> Integers:
-        """Return the charges of what all parts receive, each as if all had as much."""
+        """Return the charges of what each part receives, scaled to equal parts."""
         shares = Share.of_parts(self.parts)
         by_operation = received(operations, shares, lambda level: self.scale(level) // 2)
         return exact_sum([part.quarters for parts in by_operation for part in parts])
@@ -118,9 +118,9 @@ class GroupTime(TimeCost):
     """Seconds of one training step on groups of accelerators, whose shares divide what H1 splits.
 
     Below H1 each part exchanges over its own links. Given the corners of a simplex of shares, each
-    charge is a linear function of the shares in it, at one corner, which is no more than what is
-    taken: what a part takes is linear in the shares, or no less than a linear function. So the
-    minimum of its sums at the corners is a lower bound on a plan anywhere in the simplex.
+    charge is the value at one corner of a linear function of the shares that is a lower bound on
+    the time: a part's time is linear in the shares, or has a linear lower bound. So the minimum of
+    a plan's sums over the corners is a lower bound on its time anywhere in the simplex.
 
     Parameters
     ----------
@@ -135,9 +135,10 @@ class GroupTime(TimeCost):
     corner
         The number of the corner at which the bound is charged.
     weights
-        Those of the corners at the point where it is tight, but for what is not linear.
+        Barycentric coordinates of the point at which the bound is tight, except for what is not
+        linear.
     cache
-        What is charged at all corners, which those of one simplex share.
+        Charges at all corners, shared by the costs of one simplex.
 
     Source: docs/algorithms.md.
     """
@@ -207,7 +208,7 @@ class GroupTime(TimeCost):
 
     @cached_property
     def _sides(self) -> list[TimeCost]:
-        """What an exchange takes in each part, given its charges."""
+        """The cost of an exchange in each part."""
         charges = replace(self.communication, element_bytes=4 // self.communication.resolution)
         return [
             TimeCost(
@@ -238,8 +239,8 @@ class GroupTime(TimeCost):
             complete = levels == self.work.hierarchy.levels
             at_h1 = totals = self._worked(workload, nodes, states if complete else [states[0][:1]])
             if complete and len(self.shares) == 1:
-                # H1 already says how much of a layer each part computes at least. Of a bound that
-                # is none: of two linear functions either may be longer.
+                # H1 alone gives a lower bound on the compute of each part. Not so for linear
+                # bounds: of two linear functions either may be longer.
                 at_h1 = self._worked(workload, nodes, [states[0][:1]])
             for rows, top, total in zip(corners, at_h1, totals, strict=True):
                 rows[0] = rows[0] + top.astype(rows[0].dtype)
@@ -249,7 +250,8 @@ class GroupTime(TimeCost):
     def _worked(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return the time of all passes at each corner, as if levels that are not given split all.
 
-        A pass takes the longest of its times, which is not linear: each is a function by itself.
+        A pass lasts as long as its longest time. That maximum is not linear, so each time is
+        bounded by a function of its own.
         """
         arguments = workload, nodes, states, self.per_unit, self.communication.phases
         equal: Amounts = {}
@@ -266,7 +268,7 @@ class GroupTime(TimeCost):
             for shares in self._shares_at_corners
         ]
         at_any: Iterator[Integers] = repeat(np.zeros(1, np.int64))
-        # At a share, and of exact shares, which are linear, it is these.
+        # At a single point, and of exact shares, which are linear, these are the times.
         if not at_share and all(work.by_largest_shard for work in self.of_parts):
             sizes = split_sizes(workload)[states[0][0], nodes]
             at_any = self._at_any_share(partial(passes, self._at_weights), sizes)
@@ -286,11 +288,11 @@ class GroupTime(TimeCost):
         passes: Callable[[Sequence[CountOfIndices]], _Passes],
         sizes: Integers,
     ) -> Iterator[Integers]:
-        """Yield what each pass takes at least at any shares between the corners.
+        """Yield a lower bound on each pass at any shares between the corners.
 
-        Each part has at least its fewest indices. And of any numbers of indices that add up to less
-        than n more than all, one of n parts has at least its own: here those at the shares of
-        `weights`, and one more in all parts but one.
+        Each part has at least its fewest indices. And if numbers of indices for n parts add up to
+        less than n more than all indices, at least one part has as many as its number: the numbers
+        are those at the shares of `weights`, and one more in all parts but one.
 
         Parameters
         ----------
@@ -401,7 +403,7 @@ class GroupTime(TimeCost):
         indices: Sequence[Indices],
         charge: Callable[[], list[list[Integers]]],
     ) -> list[Integers]:
-        """Return the charges at the corner; those at others are kept until these are asked for."""
+        """Return the charges at the corner; those at the others are cached until they are read."""
         if len(self.shares) == 1:
             return charge()[0]
         arrays = tuple((array.shape, array.tobytes()) for array in indices)
@@ -442,7 +444,7 @@ def _one_more(share: Share, sizes: Integers) -> Integers:
 def _least_of_longest(
     at: Sequence[Integers], beyond: Sequence[Integers], reached: Sequence[Integers]
 ) -> Iterator[Integers]:
-    """Yield lower bounds on the longest of all parts' times, one for each part that is longest.
+    """Yield lower bounds on the longest of all parts' times, one for each part that may be longest.
 
     Parameters
     ----------
@@ -461,16 +463,16 @@ def _least_of_longest(
 
 
 def longest(corners: Sequence[Sequence[Integers]], weights: Sequence[float]) -> list[Integers]:
-    """Return the longest of several charges; or a linear function that it is no less than.
+    """Return the longest of several charges; between corners, a linear lower bound on it.
 
-    That is the one of several that is longest at one point, which is a tangent of the longest: the
-    sum of tangents at a point is one of the sum, and so is tight where that is least.
+    That is the function that is longest at one point, a tangent of the maximum: tangents at one
+    point add up to a tangent of the sum, which is tight at its minimum.
 
     Parameters
     ----------
     corners
-        The charges at each corner of a simplex, of functions that are at least linear in between.
-        One that is negative at a corner says nothing.
+        The charges at each corner of a simplex, of functions that are no less than linear in
+        between. A function that is negative at a corner is ignored.
     weights
         The point, as its weights of the corners.
 
@@ -495,7 +497,7 @@ def longest(corners: Sequence[Sequence[Integers]], weights: Sequence[float]) -> 
 def _highest(
     functions: Sequence[Sequence[Integers]], heights: Sequence[Integers]
 ) -> list[Integers]:
-    """Return the rows of the function that is highest at each place, the first of several."""
+    """Return the rows of the function that is highest at each position; of ties, the first."""
     best, highest = [*functions[0]], heights[0]
     for function, height in zip(functions[1:], heights[1:], strict=True):
         higher = height > highest

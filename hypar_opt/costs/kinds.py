@@ -1,4 +1,4 @@
-"""Kinds of nodes and boundaries: those of one are charged alike, as repetitions of a block are."""
+"""Kinds of nodes and boundaries: those of one kind are charged alike, as a block's repetitions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class Kinds(NamedTuple):
-    """The number of each thing's kind, and the first thing of each kind."""
+    """The number of each item's kind, and the position of the first item of each kind."""
 
     numbers: Indices
     first: Indices
 
 
 def index_by_key(keys: Iterable[Hashable]) -> Kinds:
-    """Return kinds of things with equal keys, in the order of their first things."""
+    """Return the kinds of items with equal keys, in the order of their first items."""
     number_of: dict[Hashable, int] = {}
     numbers = np.array([number_of.setdefault(key, len(number_of)) for key in keys], np.intp)
     return Kinds(numbers, np.unique(numbers, return_index=True)[1])
@@ -35,12 +35,12 @@ def index_by_key(keys: Iterable[Hashable]) -> Kinds:
 
 @lru_cache(maxsize=16)
 def kinds_of_boundaries(workload: Workload, end_keys: tuple[Hashable, ...] | None = None) -> Kinds:
-    """Return the kinds of boundaries: those of one move the same, whatever their ends choose.
+    """Return the kinds of boundaries: those of one kind move the same in equal states.
 
     Parameters
     ----------
     end_keys
-        Of each node, as `CostModel.end_keys`: how else boundaries that end at it differ.
+        As `CostModel.end_keys`: what else the charges of a node's boundaries depend on.
     """
     layouts, (sources, targets) = workload.layouts, workload.ends.T
     columns = np.vstack(
@@ -52,10 +52,10 @@ def kinds_of_boundaries(workload: Workload, end_keys: tuple[Hashable, ...] | Non
             workload.has_error,
             layouts.output[:, sources],
             layouts.inputs[workload.operand, :, targets].T,
-            # Heads, say, of which a tensor has fewer than channels.
+            # An axis, such as heads, may be shorter than the channels.
             *sizes_at_ends(workload),
             *(loads_at_ends(workload) if workload.loads else ()),
-            # What passes on partial sums reduces them as often as it computes.
+            # A source that passes on partial sums reduces them as often as it computes.
             workload.repeats.forward_exchanges(len(workload.nodes), inputs=True)[targets],
             workload.repeats.forward_exchanges(len(workload.nodes), inputs=False)[sources],
             *(index_by_key(end_keys).numbers[workload.ends.T] if end_keys else ()),
@@ -65,7 +65,7 @@ def kinds_of_boundaries(workload: Workload, end_keys: tuple[Hashable, ...] | Non
 
 
 def _shards(workload: Workload) -> Iterator[Hashable]:
-    """Yield what is split of each node's weights, and how many layers use them."""
+    """Yield what is sharded of each node's weights, and how many layers use them."""
     for node in range(len(workload.nodes)):
         shards = workload.repeats.sharded.get(node)
         yield shards and (shards, len(workload.weight_users.get(node, (node,))))
@@ -73,7 +73,7 @@ def _shards(workload: Workload) -> Iterator[Hashable]:
 
 @lru_cache(maxsize=16)
 def kinds_of_nodes(workload: Workload) -> Kinds:
-    """Return the kinds of nodes: those of one compute, reduce and keep the same."""
+    """Return the kinds of nodes: those of one kind compute, reduce and keep the same."""
     nodes, repeats = len(workload.nodes), workload.repeats
     columns = np.vstack(
         [
@@ -87,24 +87,24 @@ def kinds_of_nodes(workload: Workload) -> Kinds:
 
 @lru_cache(maxsize=16)
 def _kinds_of_tensors(workload: Workload) -> Indices:
-    """Return the numbers of nodes' kinds, however often a step repeats what they do."""
+    """Return the numbers of nodes' kinds, regardless of how often a step repeats their passes."""
     layouts, nodes = workload.layouts, workload.nodes
     # Repetitions of a block share their sizes and their operator.
-    same = [
+    keys_of_nodes = [
         (
             *(id(x.operator), id(x.sizes), x.input, x.output, x.pooled, x.further_inputs),
             *(x.statistics, x.tied, x.load),
         )
         for x in nodes
     ]
-    # An activation, say, is a kernel and no tensor of its own.
+    # An activation, for example, is a kernel without a tensor of its own.
     tensors = {
         key: (x.kind, x.sizes, *key[2:], *(x.kernels(fused=one) for one in ALL_FUSED))
-        for key, x in dict(zip(same, nodes, strict=True)).items()
+        for key, x in dict(zip(keys_of_nodes, nodes, strict=True)).items()
     }
     columns = np.vstack(
         [
-            index_by_key(tensors.values()).numbers[index_by_key(same).numbers],
+            index_by_key(tensors.values()).numbers[index_by_key(keys_of_nodes).numbers],
             np.isin(np.arange(len(nodes)), list(workload.readers)),
             np.isin(np.arange(len(nodes)), workload.ends[may_defer_reduction(workload), 0]),
             *layouts.inputs,

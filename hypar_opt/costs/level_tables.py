@@ -66,7 +66,7 @@ def level_edges(
     workload: Workload,
     rows: Sequence[Indices],
     boundaries: Indices,
-    here: Sequence[Indices],
+    level_choices: Sequence[Indices],
 ) -> Integers:
     """Return what a level adds to the charges of boundaries, given the choices above it.
 
@@ -75,12 +75,14 @@ def level_edges(
     rows : (levels, nodes), ...
         The choices above.
     boundaries : (boundaries, 1, ...)
-    here : (1, boundaries, ...)
+    level_choices : (1, boundaries, ...)
         The choices of their sources, and of their targets, at the level.
     """
     ends = [workload.ends[boundaries, end] for end in range(2)]
     sources, targets = ([row[:, nodes] for row in rows] for nodes in ends)
-    charges = cost.edge(workload, boundaries, [*sources, here[0]], [*targets, here[1]])
+    charges = cost.edge(
+        workload, boundaries, [*sources, level_choices[0]], [*targets, level_choices[1]]
+    )
     return _added(workload, charges, lambda: cost.edge(workload, boundaries, sources, targets))
 
 

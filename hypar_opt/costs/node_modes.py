@@ -1,8 +1,8 @@
 """Tables whose nodes train in the cheapest of several modes, and blocks in one of a few.
 
-A mode that is a node's own (what is sharded of its weights, whether its inner tensor is computed
-again) shows at none of its boundaries, so that its charges are the least of its modes. Whether a
-block is computed again as a whole is one choice of all its nodes: each has every state as often.
+A mode of a single node (what is sharded of its weights, whether its inner tensor is recomputed)
+does not affect its boundaries, so that a node is charged the minimum over its modes. Whether a
+block is recomputed as a whole is one choice for all its nodes: each state occurs once per mode.
 
 Source: docs/algorithms.md.
 """
@@ -36,17 +36,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class NodeModes:
-    """What nodes are charged and hold in several modes, and the boundaries that these share.
+    """Charges and loads of nodes in several modes, and the boundaries that the modes share.
 
     Parameters
     ----------
     table
-        Of one of the modes: its boundaries are those of all.
+        The table of one mode, whose boundaries are those of all modes.
     kinds : (nodes,)
     times, loads, transients : (modes, kinds, states)
-        Charges; and bytes of all accelerators together, all the time and at least for a moment.
+        Charges; and bytes of all accelerators together: held throughout, and transient ones at
+        least.
     priced_loads : (modes, kinds, states)
-        The bytes that have a price: `loads`, and in `with_peak` a part of the fullest moment.
+        The bytes that have a price: `loads`, and in `with_peak` a part of the peak.
     cache
         The charges of `priced`, by price.
     """
@@ -68,14 +69,14 @@ class NodeModes:
         transients: Sequence[Amount],
         states: Sequence[State],
     ) -> NodeModes:
-        """Return the modes of a table, and those that differ in what nodes are charged.
+        """Return the modes of a table, given what nodes are charged and hold in each.
 
         Parameters
         ----------
         further_charges
-            What kinds of nodes are charged in these: `StateTable.of_nodes`.
+            The charges of kinds of nodes in further modes, as `StateTable.of_nodes` returns them.
         loads, transients
-            What nodes hold in each mode, all the time and at least for a moment.
+            The bytes that nodes hold in each mode: throughout, and transient ones at least.
         """
         charges = [(table.node_kinds, table.node)]
         charges += [(of_nodes.numbers, charged) for of_nodes, charged in further_charges]
@@ -93,14 +94,14 @@ class NodeModes:
         return cls(table, kinds, *amounts)
 
     def with_peak(self, kind: int, least: int, count: int) -> NodeModes:
-        """Return the modes whose price is of the mean transient bytes of some nodes, too.
+        """Return the modes with a price on the mean transient bytes of a kind of nodes, too.
 
         Parameters
         ----------
         kind
             Theirs.
         least
-            What the fullest moment has at least, which the price is not of.
+            A lower bound on the peak, which is not priced.
         count
             Of the nodes.
         """
@@ -110,7 +111,7 @@ class NodeModes:
 
     @cached_property
     def pareto_mask(self) -> NDArray[np.bool_]:
-        """Whether every other mode of a state takes or holds more, or is an equal one after it.
+        """Whether a state's mode is Pareto-optimal in time and bytes; of equal modes, the first.
 
         ``(modes, kinds, states)``
         """
@@ -164,7 +165,7 @@ Amount = Callable[["Indices", "States"], Integers]
 
 
 def by_state(amount: Amount, nodes: Indices, states: Sequence[State]) -> Integers:
-    """Return an amount of nodes in each state, ``(nodes, states)``: of all that there are."""
+    """Return an amount of nodes in every state: ``(nodes, states)``."""
     choices = (1 + np.array(states, np.intp).max(axis=0)).tolist()
     amounts = amount(nodes.reshape(-1, *[1] * len(choices)), state_grid(choices))
     of_states = np.broadcast_to(amounts, (len(nodes), *choices)).reshape(len(nodes), -1)
@@ -174,39 +175,39 @@ def by_state(amount: Amount, nodes: Indices, states: Sequence[State]) -> Integer
 def with_block_choice(
     tables: Sequence[ClassTable], blocks: NDArray[np.intp], penalty: int
 ) -> ClassTable:
-    """Return a table whose nodes have each state once for each table: a mode of their blocks.
+    """Return a table whose nodes have each state once per table, each table a mode of their blocks.
 
-    What a boundary is charged follows the mode of its target. A block has one mode.
+    A boundary is charged by the mode of its target. All nodes of a block have one mode.
 
     Parameters
     ----------
     tables
-        The first of nodes that no block runs again with; the others of such as one does.
+        The first without recomputation of blocks; in the others blocks are recomputed.
     blocks : (nodes,)
-        The block of each node that may run again; -1 for none.
+        The block, if it may be recomputed, of each node; -1 for none.
     penalty
-        What is charged where two nodes of a block differ: more than a solution costs.
+        The charge where two nodes of a block differ in their modes: above every solution's cost.
     """
     first, inside = tables[0], blocks >= 0
     numbers = [table.node_kinds.tolist() for table in tables]
     node_kinds, nodes = index_by_key(zip(*numbers, inside.tolist(), strict=True))
     sources, targets = first.ends.T
-    same = inside[sources] & (blocks[sources] == blocks[targets])
+    in_one_block = inside[sources] & (blocks[sources] == blocks[targets])
     numbers = [table.boundary_kinds.tolist() for table in tables]
-    boundary_kinds, boundaries = index_by_key(zip(*numbers, same.tolist(), strict=True))
+    boundary_kinds, boundaries = index_by_key(zip(*numbers, in_one_block.tolist(), strict=True))
     kinds = [table.boundary_kinds[boundaries] for table in tables]
-    together, states = same[boundaries], first.node.shape[1]
+    block_kinds, states = in_one_block[boundaries], first.node.shape[1]
     dtype = exact_dtype(8 * penalty)
 
-    def pairs(kind: int, one: NDArray[np.intp], then: NDArray[np.intp]) -> Integers:
-        charged: Integers = np.empty((len(one), len(then)), dtype)
+    def pairs(kind: int, sources: NDArray[np.intp], targets: NDArray[np.intp]) -> Integers:
+        charged: Integers = np.empty((len(sources), len(targets)), dtype)
         for mode, table in enumerate(tables):
-            columns = np.flatnonzero(then // states == mode)
+            columns = np.flatnonzero(targets // states == mode)
             if len(columns):
-                ends = one % states, then[columns] % states
+                ends = sources % states, targets[columns] % states
                 charged[:, columns] = table.pairs(int(kinds[mode][kind]), *ends)
-        if together[kind]:
-            charged[(one // states)[:, None] != then // states] = penalty
+        if block_kinds[kind]:
+            charged[(sources // states)[:, None] != targets // states] = penalty
         return charged
 
     partitions = []
@@ -218,7 +219,7 @@ def with_block_choice(
         ]
         lowest: Integers = np.concatenate(columns, axis=2).astype(dtype)
         mode = np.arange(len(tables)).repeat(count)
-        lowest[together[:, None, None] & (mode[:, None] != mode)] = penalty
+        lowest[block_kinds[:, None, None] & (mode[:, None] != mode)] = penalty
         classes = [partition.classes + n * count for n, partition in enumerate(of_modes)]
         partitions.append(Partition(np.concatenate(classes), lowest))
     node = [table.node[table.node_kinds[nodes]] for table in tables]
@@ -228,7 +229,7 @@ def with_block_choice(
     highest = np.max([table.highest[numbers] for table, numbers in of_kinds], axis=0)
     return replace(
         first,
-        highest=np.where(together, penalty, highest),
+        highest=np.where(block_kinds, penalty, highest),
         partitions=partitions,
         node=np.concatenate(node, axis=1).astype(dtype),
         allowed=np.concatenate(allowed, axis=1),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 Rates = tuple[Fraction, Fraction]
-"""The charges of a byte, as communication counts them, and of a message."""
+"""The charges of a byte, as communication counts bytes, and of a message."""
 
 BETWEEN_PAIRS = ("halo", "input")
 """The tensors that are not reduced: each level's parts exchange them."""
@@ -55,8 +55,8 @@ class ArrayCost(CostModel):
     max_total
         An upper bound on any sum of charges.
     crossing
-        Whether a charge that depends on several levels stands at those that are crossed: a ring's
-        is divided by the bytes that cross each; else it stands at the topmost.
+        Whether a charge over several levels is attributed to those that are crossed: a ring's is
+        divided by the bytes that cross each. Otherwise it stands at the topmost.
 
     Source: docs/assumptions.md.
     """
@@ -74,13 +74,13 @@ class ArrayCost(CostModel):
     @property
     @abstractmethod
     def level_links(self) -> Sequence[object]:
-        """What a byte takes on each level's links, H1's first: equal ones charge the same."""
+        """A key of each level's links, H1 first: over links of equal keys a byte costs the same."""
 
     def in_units(self, per_unit: int | None, workload: Workload) -> Self:
         """Return the same cost with ``per_unit`` charges in a second or joule; None for the finest.
 
-        The finest follows from a bound over all placements, so that plans of different ones are in
-        one unit and can be compared.
+        The finest follows from a bound over all placements, so that the charges of plans with
+        different placements have one unit and can be compared.
         """
         bound = self.upper_bound(workload)
         per_unit = per_unit or finest(bound)
@@ -109,7 +109,7 @@ class ArrayCost(CostModel):
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
-        """Return each boundary's charges: its exchanges, always between pairs, and passed sums."""
+        """Return each boundary's charges: its exchanges between pairs, and deferred reductions."""
         levels = levels_of(targets)
         rules = self.rules(workload, levels)
         ends = shape_of(boundaries, sources), shape_of(boundaries, targets)
@@ -119,7 +119,7 @@ class ArrayCost(CostModel):
     def exchanges_of_nodes(
         self, workload: Workload, nodes: Indices, states: States
     ) -> list[Integers]:
-        """Return the charges of each layer's exchanges: reductions, and borders between pairs."""
+        """Return the charges of each layer's exchanges: reductions, and halos between pairs."""
         levels = levels_of(states)
         rules = self.rules(workload, levels)
         context = workload, nodes, shape_of(nodes, states), levels
@@ -138,9 +138,9 @@ class ArrayCost(CostModel):
         Parameters
         ----------
         nodes
-            Whose they are; of boundaries, the sources.
+            The nodes whose exchanges they are; of boundaries, the sources.
         shape
-            Of the nodes, or boundaries, and their states.
+            The shape of the nodes, or boundaries, with their states.
         """
         rows = self.uncharged(levels)
         if not levels:
@@ -159,7 +159,7 @@ class ArrayCost(CostModel):
     ) -> tuple[list[list[Collective]], dict[tuple[Phase, int], Reduction]]:
         """Return the exchanges between pairs that are rounded once, and the reductions.
 
-        These by pass and number in `REDUCTION_GROUPS`.
+        Reductions are by pass and number in `REDUCTION_GROUPS`.
         """
         between: dict[tuple[Hashable, int], list[Collective]] = {}
         reduced: list[Collective] = []
@@ -188,17 +188,17 @@ class ArrayCost(CostModel):
 
     @abstractmethod
     def rounded_together(self, exchange: Collective) -> Hashable:
-        """Return a key of an exchange between pairs: those of one at a level are rounded once."""
+        """Return a key of an exchange between pairs: those with one key are rounded as a sum."""
 
     def rounds(self, level: int) -> int:
-        """Return the rounds of an exchange between a level's parts: each sends to each other."""
+        """Return the rounds of an exchange in which each part of a level sends to all others."""
         return self.communication.sizes[level] - 1
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return which levels are charged alike.
 
-        Around rings, too: they reduce what a node is charged, and of boundaries none but sums that
-        may be passed on.
+        A ring joins levels in the charges of nodes, which may still be permuted. If boundaries may
+        defer reductions, each level is a kind by itself.
         """
         symmetries = super().symmetries(workload, levels)
         if self.rings is not None and may_defer_reduction(workload).any():
@@ -210,7 +210,7 @@ class ArrayCost(CostModel):
         return [np.zeros(1, exact_dtype(self.max_total))] * levels
 
     def charge(self, operation: Collective) -> Integers:
-        """Return the charge of an exchange between pairs, by itself."""
+        """Return the charge of an exchange between pairs, rounded by itself."""
         return self.exchange([operation])
 
     def exchange(self, operations: Sequence[Collective]) -> Integers:

@@ -1,18 +1,18 @@
-"""Time with overlap, from below: a price of what the program does, and of what its queue hides.
+"""A lower bound on the time with overlap: prices of the program and of its queue of exchanges.
 
 A step has a program, which runs in its order, and a queue of exchanges beside it: of gradients, and
 of weights. Whatever the program releases into the queue ends after it, one after the other. So for
-each place in the program the step takes no less than the program up to there and all that is
-released from there on; nor than any mean of these. Weighted by how often a place comes before, that
-is a price l of the queue, from 0 to 1, that never falls along the program: what the program does
-where l is the price costs 1 - l of its time, and what it releases there l of its own. Each is a sum
-over nodes and boundaries, as any cost is.
+each point of the program the step takes no less than the program up to that point plus all
+exchanges released from then on; nor than any weighted mean of these sums. The weights, added up
+along the program, are a price l of the queue, from 0 to 1, that never falls: what the program does
+where the price is l costs 1 - l of its time, and an exchange that it releases there costs l of its
+time. Each is a sum over nodes and boundaries, as any cost is.
 
 Where weights are prefetched the program waits for them, too, so that a path may come back from the
 queue. In the forward pass it does so as the last unit begins: before, the queue of gathers has a
-price of its own. Which unit's gather is released where depends on which others have one; so in the
-backward pass all have the price as that begins. Whatever a path is, it has the gather of the root's
-weights in front, and behind all gradients the root's, where these are scattered, and the update.
+price of its own. When a unit's gather is released depends on which other units have one; so in the
+backward pass all gathers have the price at its beginning. Every path begins with the gather of the
+root's weights, and ends with the root's gradients, where these are scattered, and the update.
 
 Source: L. R. Ford, D. R. Fulkerson, "Flows in Networks", 1962, chapter II: a longest path is at
 least any unit flow.
@@ -54,13 +54,13 @@ PRICE = 64
 
 
 class SharesOfUnits(LatencyShares):
-    """What each node is charged of the latency of what its unit gathers, or scatters, together."""
+    """Each node's share of the latency of its unit's collective, a gather or a scatter."""
 
     @classmethod
     def of_units(cls, workload: Workload, units: Sequence[range]) -> Self:
-        """Share out the latencies of collectives of units, and of one of all else, by elements.
+        """Share out the latencies of the collectives of units, and of one for all other weights.
 
-        Weights that layers of several share have none.
+        Shares are in proportion to elements. Weights that layers of several units share have none.
         """
         unit_of = {node: unit for unit in units for node in unit}
         members: defaultdict[range | None, list[int]] = defaultdict(list)
@@ -76,10 +76,10 @@ class SharesOfUnits(LatencyShares):
         del reduced, micro_batches
         begins, ends = self.ends[0][:, nodes]
 
-        def share(latency: int, messages: Integers, here: Places | None = None) -> Integers:
+        def share(latency: int, messages: Integers, places: Places | None = None) -> Integers:
             begin, end = begins, ends
-            if here is not None:
-                begin, end = (np.broadcast_to(limits, shape)[here] for limits in (begins, ends))
+            if places is not None:
+                begin, end = (np.broadcast_to(limits, shape)[places] for limits in (begins, ends))
             fraction = Fraction(latency, LATENCY)
             part: Integers = scale(end, fraction, "down") - scale(begin, fraction, "down")
             shared: Integers = messages * part
@@ -89,19 +89,19 @@ class SharesOfUnits(LatencyShares):
 
 
 class Prices(NamedTuple):
-    """What the queue's prices are, and what follows from them: each ``(nodes,)``, of a scale.
+    """The queue's prices, and what follows from them: each ``(nodes,)``, in integers of a scale.
 
     The scale is `PRICE` for each micro-batch.
 
     Parameters
     ----------
     forward, backward
-        How much is hidden of the program in each node's passes.
+        The part of the program's time in each node's passes that is hidden.
     released, scattered
-        What is charged of each node's gradient, which is released with the bucket that it is part
-        of; and where it is scattered in each micro-batch.
+        The price of each node's gradient, which is released with its bucket; and where it is
+        scattered in each micro-batch.
     gathered, updated
-        What is charged of all gathers of its weights in a micro-batch, added up, and of that of its
+        The price of all gathers of its weights in a micro-batch, added up, and of the gather of its
         updated weights.
     """
 
@@ -117,20 +117,20 @@ class Prices(NamedTuple):
 class OverlapTime(TimeCost):
     """A lower bound on the seconds of a step whose exchanges of gradients and weights overlap.
 
-    It is one if the charges of each exchange are what it takes at least, as those of `least_of`.
-    The charges of a plan add up to ``scale`` times the bound.
+    It is a bound if each exchange is charged no more than its shortest time, as by `least_of`. The
+    charges of a plan add up to ``scale`` times the bound.
 
     Parameters
     ----------
     prices
-        None where all that the queue does is free, and the program alone is charged.
+        None where the queue is free, and the program alone is charged.
     of_units
-        What shares out the latencies of collectives of units; None where there are none.
+        The shares of the latencies of units' collectives; None where there are no units.
     update
-        What is charged of updates.
+        The part of updates that is charged.
     waits
-        Whether exchanges of the program are waited for; else each may run beside a computation, as
-        around rings of context parallelism, and is free.
+        Whether the program waits for its own exchanges; else each may overlap with a computation,
+        as around rings of context parallelism, and is free.
     """
 
     prices: Prices | None = None
@@ -150,7 +150,7 @@ class OverlapTime(TimeCost):
         units: Sequence[range] | None = None,
         forward: int = 0,
     ) -> Self:
-        """Return the bound on what another cost charges where nothing overlaps.
+        """Return the bound, from a cost without overlap.
 
         Parameters
         ----------
@@ -158,11 +158,11 @@ class OverlapTime(TimeCost):
             The price of the queue, of `PRICE`, from each node's backward pass on: no less than that
             of any node whose pass is before. Of shared tensors as of their writers.
         units
-            Those whose weights are prefetched, as `hypar_opt.workload.recomputation.units_of`; None
-            where neither the program nor an update waits for the queue.
+            The units whose weights are prefetched, as `hypar_opt.workload.recomputation.units_of`;
+            None where neither the program nor an update waits for the queue.
         forward
-            The price of the queue in the forward pass, where weights are prefetched. None is there
-            where exchanges are not waited for: they may be what waits for weights.
+            The price of the queue in the forward pass, where weights are prefetched. 0 where
+            exchanges are not waited for, as these may themselves wait for weights.
         """
         base: dict[str, Any] = {field.name: getattr(cost, field.name) for field in fields(TimeCost)}
         base["waits"] = waits
@@ -195,7 +195,7 @@ class OverlapTime(TimeCost):
         shape: tuple[int, ...],
         levels: int,
     ) -> list[Integers]:
-        # By what is charged of them, of the scale.
+        # By price, in integers of the scale.
         by_price: defaultdict[tuple[Phase, str], list[Collective]] = defaultdict(list)
         operations = list(operations)
         of_scatters = [op.quarters for op in operations if _price_of(op) == "scattered"]
@@ -214,12 +214,12 @@ class OverlapTime(TimeCost):
                 operation = operation._replace(quarters=quarters // (2 * users))
                 operation = operation._replace(times=times // (2 * users))
             elif of == "released" and with_unit.any():
-                # What is reduced further of what is scattered is so with its unit.
+                # A scattered gradient's remaining reductions are part of its unit's collective.
                 further = operation._replace(quarters=quarters * with_unit)
                 by_price[operation.phase, "scattered"].append(further)
                 operation = operation._replace(quarters=quarters * ~with_unit)
             if of == "released" or self.of_units is None:
-                # What is scattered may be so with others, at one latency for all.
+                # Scattered gradients may share one collective and its latency.
                 alone = np.isin(nodes, _scattered(workload), invert=True)
                 operation = operation._replace(times=times * alone)
             by_price[operation.phase, of].append(operation)
@@ -233,7 +233,7 @@ class OverlapTime(TimeCost):
 
     @cached_property
     def _by_unit(self) -> Self:
-        """The same, of what units gather and scatter, whose latencies they share."""
+        """The same bound, for collectives of units, which share latencies."""
         return self if self.of_units is None else replace(self, latencies=self.of_units)
 
     def compute(self, workload: Workload, nodes: Indices, states: States) -> Integers:
@@ -255,7 +255,7 @@ class OverlapTime(TimeCost):
         return node_prices
 
     def _rest(self, phase: Phase, workload: Workload, nodes: Indices) -> Integers | int:
-        """Return what the program is charged in a pass over all micro-batches.
+        """Return the price of the program in a pass over all micro-batches.
 
         Where forward passes run again, every second of them may be in the backward pass, and the
         mean of both prices is hidden. A boundary has the price of its source, whose backward pass
@@ -277,7 +277,7 @@ class OverlapTime(TimeCost):
 
     @property
     def end_keys(self) -> tuple[Hashable, ...] | None:
-        # What the queue is charged is of nodes.
+        # The queue's charges are those of nodes.
         return tuple(zip(*self.prices[:2], strict=True)) if self.prices else None
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
@@ -298,15 +298,15 @@ def _prices(
     units: Sequence[range] | None,
     forward: int,
 ) -> Prices:
-    """Return what prices say of each node; parameters as for `OverlapTime.of`.
+    """Return the prices of each node; parameters as for `OverlapTime.of`.
 
-    A price is that of every micro-batch if each has some of what it is for, else of the last alone.
+    A price holds in every micro-batch if its exchange occurs in each, else in the last alone.
     """
     nodes, shared = range(len(workload.nodes)), workload.shared
     micro_batches, sharded = workload.repeats.micro_batches, workload.repeats.sharded.values()
     free, root = (0,) * len(nodes), PRICE * micro_batches
     released = [price * micro_batches for price in backward]
-    # Those that are scattered leave their buckets, which then are complete earlier.
+    # Scattered gradients leave their buckets, which are then complete earlier.
     if not _scattered(workload):
         for bucket in buckets_of(with_repeats(workload, SINGLE_PASS), bucket_elements):
             for node in bucket:
@@ -336,7 +336,7 @@ def _prices(
 
 
 def _price_of(operation: Collective) -> str:
-    """Return which of `Prices` is that of an exchange, or that it is of the program."""
+    """Return which of `Prices` applies to an exchange, or that the program makes it."""
     if operation.phase is not Phase.GRADIENT:
         return "program"
     is_reduce_scatter = REDUCTION_GROUPS[operation.group][0] in SCATTERED_EACH_MICRO_BATCH
@@ -352,21 +352,21 @@ def _scattered(workload: Workload) -> list[int]:
 
 
 def of_program(cost: CostModel, workload: Workload, *, array: Array) -> OverlapTime:
-    """Return the bound on a time, of steps on an array, of which the program alone is charged."""
+    """Return the bound on a time on an array in which the program alone is charged."""
     overlap = array.overlap or "none"
     waits = waits_on(array) and overlap != "branches"
     return OverlapTime.of(least_of(cost.time, array, overlap), workload, waits=waits)
 
 
 def least_of(cost: TimeCost, array: Array, overlap: str) -> TimeCost:
-    """Return a time whose exchanges are charged what they take at least.
+    """Return a cost that charges exchanges their shortest time.
 
-    In lockstep that is the time. Else an accelerator that is ahead may have links to itself that
-    messages share in lockstep.
+    In lockstep that is the time itself. Otherwise an accelerator that is ahead may have links to
+    itself that messages share in lockstep.
     """
     return cost if array.in_lockstep(overlap) else cost.uncontended(array.interconnect)
 
 
 def waits_on(array: Array) -> bool:
-    """Return whether steps on an array wait for all exchanges but those of the queue."""
+    """Return whether steps on an array wait for all exchanges outside the queue."""
     return not (array.ring or array.hidden)

@@ -1,4 +1,4 @@
-"""Physical charges as integers of a small unit, so that cost tables stay exact."""
+"""Physical charges in integers of a small unit, so that cost tables stay exact."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Exchanges between the parts of one level after the other, under a placement.
+    """Exchanges between parts, one level after the other, under a placement.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class Rings(Pairs):
         return self.interconnect.crossing(self.rounds(stage), digits)
 
     def link(self, stage: Sequence[int]) -> BisectionLink:
-        """Return the link of a stage's rounds, whose latency is that of all of them together."""
+        """Return the link of a stage's rounds; its latency is that of all rounds together."""
         return self.interconnect.link(self.rounds(stage), self._among(stage))
 
     def _among(self, stage: Sequence[int]) -> range | None:
@@ -127,7 +127,7 @@ class Rings(Pairs):
 
 
 class UncontendedRings(Rings):
-    """Rings whose links are those of some accelerators at all levels, as if others sent nothing."""
+    """Rings over the links of some accelerators at all levels, as if the others sent nothing."""
 
     def _among(self, stage: Sequence[int]) -> range | None:
         del stage
@@ -135,12 +135,12 @@ class UncontendedRings(Rings):
 
 
 def finest(upper_bound: Fraction) -> int:
-    """Return the number of parts of a second or joule in the finest unit whose sums fit int64.
+    """Return the charges in a second or joule, in the finest unit whose sums fit int64.
 
     Parameters
     ----------
     upper_bound
-        In seconds or joules, on the cost of any plan.
+        An upper bound on the cost of any plan, in seconds or joules.
     """
     # PREFIXES run from femto, the finest, to the whole unit. Four times the bound has to fit
     # (docs/decisions/0007-arrays-and-time.md).
@@ -159,9 +159,9 @@ def rounded(
     amounts
         Bytes, elements or operations.
     rate, latency
-        Units of the charge for one of the amounts, and for a message.
+        Charges of one unit of the amounts, and of a message.
     messages
-        Of the shape of ``amounts``, or one number for all.
+        In the shape of ``amounts``, or one number for all.
     """
     largest = int(amounts.max(initial=0))
     if not largest:
@@ -172,12 +172,12 @@ def rounded(
     # Python's integers where a numerator may exceed int64.
     most_messages = messages if isinstance(messages, int) else int(messages.max(initial=0))
     numerator = largest * per_amount + most_messages * per_message
-    # The factors too: a product with 0 may be small where they are not.
+    # The factors too: a product with 0 may be small although they are not.
     factors = largest, per_amount, per_message, denominator
     dtype = exact_dtype(2 * max(numerator, *factors) + denominator)
     shape = amounts.shape
     if dtype is np.object_ and amounts.dtype != dtype and isinstance(messages, int):
-        # They are slow, and few amounts are different.
+        # They are slow, and few amounts are distinct.
         amounts, places = np.unique(amounts, return_inverse=True)
         rest = rounded(amounts.astype(dtype), rate, latency, messages)
         return rest[places].reshape(shape)

@@ -1,4 +1,4 @@
-"""A table of the states that plans of at most a cost can have: small enough for a 0-1 program."""
+"""A table of the states in plans up to a cost: small enough for a 0-1 program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PrunedTable:
-    """The cost of every assignment of at most a cutoff, and of some that cost more.
+    """The cost of every assignment up to a cutoff, and of some above it.
 
     As a `CostTable` over states of all levels, but each node has columns for a few of them.
 
@@ -87,5 +87,5 @@ class PrunedTable:
 
     @property
     def scope(self) -> str:
-        """Which plans it has, in words."""
+        """Which plans the table contains, in words."""
         return f"all plans that cost at most {self.cutoff}, and some that cost more"

@@ -70,25 +70,25 @@ def stage_charges(
     by_crossing: bool,
     charge_alone: ChargeOfStage | None = None,
 ) -> list[Integers]:
-    """Return charges of sets of levels, stage by stage: each with the topmost level of its stage.
+    """Return charges of sets of levels, stage by stage, at the topmost level of each stage.
 
-    Or, `by_crossing`, each level with the part of the bytes that cross it; the parts add up to the
-    charge.
+    With `by_crossing` a charge is divided among a stage's levels in proportion to the bytes that
+    cross them; the parts add up to the charge.
 
     Parameters
     ----------
     levels, moved
         As `joined` returns them.
     rows
-        A charge of nothing for each level, of the type of charges.
+        A charge of 0 for each level, in the dtype of charges.
     rings
         Of a reduction over some levels: its stages, and what crosses each level of a stage.
     charge
-        Returns what the nodes at some places are charged for a stage, given its levels and what
-        they move over these.
+        Returns the charge of nodes for a stage, given its levels, the nodes' indices and what they
+        move over the levels.
     charge_alone
-        As ``charge``, of levels that are reduced by themselves. Then all is with the topmost level,
-        and no more than if those from any level on were, in whichever stages.
+        As ``charge``, for levels that are reduced by themselves. Then the charge is a lower bound
+        over all levels from which on that may be so, and stands at the topmost level.
     """
     charged = [np.zeros(levels.shape, row.dtype) for row in rows]
     order = levels.reshape(-1).argsort(kind="stable")
@@ -122,39 +122,39 @@ def _min_over_stage_splits(
     above: Callable[[Levels], Integers],
     charge_alone: Callable[[Levels], Integers],
 ) -> Integers:
-    """Return what some levels are charged at least if those from one of them on are reduced alone.
+    """Return a lower bound on the charge of levels of which those from one on are reduced alone.
 
     Parameters
     ----------
     above, charge_alone
-        Return what a stage is charged of the levels above that one; and of those from it on.
+        Return the charge of a stage of levels above that one; and of levels from it on.
     """
-    rest: list[Any] = [0]  # of the levels from each one on
+    remaining: list[Any] = [0]  # of the levels from each one on
     stages = [(stage, at) for stage in rings.stages(levels) for at in range(len(stage))]
     for stage, at in reversed(stages):
         candidates = [
-            charge_alone(stage[at:end]) + rest[end - at - 1]
+            charge_alone(stage[at:end]) + remaining[end - at - 1]
             for end in range(at + 1, len(stage) + 1)
         ]
-        rest.insert(0, reduce(np.minimum, candidates))
+        remaining.insert(0, reduce(np.minimum, candidates))
     begun = (sum(map(above, rings.stages(levels[:first]))) for first in range(len(levels)))
-    lowest: Integers = reduce(np.minimum, map(operator.add, begun, rest))
+    lowest: Integers = reduce(np.minimum, map(operator.add, begun, remaining))
     return lowest
 
 
 def _parted(charge: Integers, parts: Sequence[Fraction]) -> Iterator[Integers]:
-    """Yield whole numbers that add up to a charge: its parts, rounded where they end."""
-    begun: Integers | int = 0
+    """Yield integers that add up to a charge: its parts, whose cumulative sums are rounded."""
+    start: Integers | int = 0
     for upto in accumulate(parts):
-        done = scale(charge, upto, "down")
-        yield done - begun
-        begun = done
+        end = scale(charge, upto, "down")
+        yield end - start
+        start = end
 
 
 def reductions_of(
     operations: Iterable[Collective], cost: CommunicationCost, levels: int
 ) -> dict[tuple[Phase, int], Reduction]:
-    """Return the reductions that operations are, by pass and number in `REDUCTION_GROUPS`."""
+    """Return the reductions among operations, by pass and number in `REDUCTION_GROUPS`."""
     together: dict[tuple[Phase, int], list[Collective]] = {}
     for operation in operations:
         together.setdefault((operation.phase, operation.group), []).append(operation)
@@ -170,11 +170,11 @@ class Reduction(NamedTuple):
     Parameters
     ----------
     moved
-        What it moves at each level, in charges of bytes.
+        What moves at each level, in charges of bytes.
     rounds_at_top, rounds
-        The messages at the topmost of its levels, and at those below it, by node.
+        The messages of each node at the topmost of its levels, and at each level below.
     group
-        Of gradients: the number of what is split at these levels, in `REDUCTION_GROUPS`.
+        For gradients the number in `REDUCTION_GROUPS`, by what is sharded at these levels.
 
     Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; docs/decisions/0007-arrays-and-time.md.
     """
@@ -191,12 +191,12 @@ class Reduction(NamedTuple):
         cost: CommunicationCost,
         levels: int,
     ) -> Reduction:
-        """Return the reduction that operations of one pass and number are together."""
+        """Return the reduction that operations of one pass and number form."""
         rows = by_level(operations, levels)
         phase, number = operations[0].phase, operations[0].group
         crossings: list[Integers] = []
         for row in filter(None, rows):
-            # What one tensor takes one after the other, and several at once.
+            # A tensor's messages are sequential, those of several tensors parallel.
             times = [np.asarray(operation.times * operation.passes) for operation in row]
             crossings += [sum(times[1:], times[0])] if phase is Phase.GRADIENT else times
         below = reduce(np.maximum, crossings)

@@ -18,13 +18,13 @@ class RowNames:
     Parameters
     ----------
     nodes
-        The names of a workload's nodes: layers, and what several layers share.
+        The names of a workload's nodes: layers, and tensors and weights that several layers share.
     words
-        Every node's choices in the words of a plan file; None for a choice that it lacks.
+        Each node's choices in the words of a plan file; None for a choice that it lacks.
     levels
         The table's levels, as ``H2``: its rows are all nodes at the first, then all at the next.
     states
-        With states the rows are the nodes alone: a column is a choice at all levels together.
+        States over all levels, if columns are states: rows then are the nodes alone.
     columns
         By row, the state behind each column; None if the columns of all rows are the states.
     """

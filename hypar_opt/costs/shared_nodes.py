@@ -46,14 +46,14 @@ def level_tables(
     rows: Rows,
     tensors: Tensors | None = None,
 ) -> Iterator[tuple[CostTable, Sequence[int]]]:
-    """Yield each level's table, given the choices above it, and its nodes' choices; H1 first.
+    """Yield each level's table, given the choices above it, and its nodes' choices, H1 first.
 
     Parameters
     ----------
     rows : (levels, layers)
-        The layers' choices. To each row those of the shared nodes are added, in front.
+        The layers' choices, to which those of the shared nodes are prepended.
     tensors
-        The layouts of shared tensors. Default: the cheapest over all levels, or level by level if
+        The layouts of shared tensors; by default the cheapest over all levels, or level by level if
         there are too many to compare.
     """
     above: list[Sequence[int]] = []
@@ -96,12 +96,12 @@ def _costs(workload: Workload, cost: CostModel, above: Indices, choice: Indices)
     ----------
     above : (levels, nodes)
     choice : (nodes,)
-        The choices at the level; those of shared nodes mean nothing.
+        The choices at the level; those of shared nodes are ignored.
 
     Returns
     -------
     (shared, choices)
-        Of the nodes of shared weights, too, where it means nothing.
+        Also for the nodes of shared weights, where it has no meaning.
     """
     shared, columns = workload.shared, np.arange(len(workload.choices))
     rows = [above] if len(above) else []
@@ -116,10 +116,12 @@ def _costs(workload: Workload, cost: CostModel, above: Indices, choice: Indices)
     edges = level_edges(cost, workload, rows, boundaries[:, None], ends)
     edges = np.broadcast_to(edges, (len(boundaries), len(columns)))
     largest = int(node.max(initial=0)) + len(boundaries) * int(edges.max(initial=0))
-    costs: Integers = node.astype(exact_dtype(largest), order="C")  # whose entries are in one axis
+    costs: Integers = node.astype(
+        exact_dtype(largest), order="C"
+    )  # whose entries are along one axis
     entries = workload.ends[boundaries, at, None] * len(columns) + columns
-    np.add.at(costs.reshape(-1), entries.reshape(-1), edges.reshape(-1))  # quick in one axis only
-    # Below H1 no tensor is all on one side.
+    np.add.at(costs.reshape(-1), entries.reshape(-1), edges.reshape(-1))  # fast along one axis only
+    # Below H1 no tensor is all in one part.
     below = np.array([bool(len(above)) and word in PART_WORDS for word in workload.choices])
     return np.where(workload.forbidden[:shared] | below, largest + 1, costs)
 
@@ -138,9 +140,9 @@ def _over_all_levels(
 ) -> Tensors:
     """Return the cheapest layouts of shared tensors over all levels jointly.
 
-    Of the same plans, a search's and baselines, they are asked again and again. A replica at one
-    level repeats the exchanges at all others, so whole states (the layouts at all levels) are
-    compared. Ties go to the first in canonical order.
+    They are cached: the same plans, of a search and of baselines, are priced repeatedly. A replica
+    at one level repeats the exchanges at all others, so whole states (the layouts at all levels)
+    are compared. Of ties the first in canonical order is taken.
     """
     levels: list[dict[int, int]] = [{} for _ in rows]
     tensors = np.array(list(workload.tensor_writers), np.intp)
@@ -149,11 +151,11 @@ def _over_all_levels(
     orders = orders_of(workload, rows)
     choices = np.array([(0,) * workload.shared + tuple(row) for row in rows], np.intp)
     states = np.array(states_of(workload, len(rows)), np.intp).T
-    # A tensor neighbours layers alone: each boundary has one at an end, or none.
+    # Shared tensors have only layers as neighbours: a boundary has at most one shared tensor.
     boundaries, at = np.nonzero(np.isin(workload.ends, tensors))
     tensor_ends, far_ends = workload.ends[boundaries, at], workload.ends[boundaries, 1 - at]
     kinds = kinds_of_boundaries(workload, cost.end_keys).numbers[boundaries]
-    # What is alike is charged once: the kind and end of a boundary, and its other end's choices.
+    # Each kind of boundary is charged once for each of the other end's choices.
     cases = np.ascontiguousarray(np.column_stack([kinds, at, choices[:, far_ends].T]))
     numbers, first = index_by_key(row.tobytes() for row in cases)
     charged: list[Integers] = []
@@ -189,7 +191,7 @@ def _level_by_level(
     # The parts into which the levels above split them by each choice: (choices, tensors).
     parts_above = np.ones((len(workload.choices), len(tensors)), object)
     orders = orders_of(workload, rows)
-    # Of all nodes; a level's shared weights follow from the layers' choices.
+    # Choices of all nodes; those of a level's shared weights follow from the layers' choices.
     full = _with_weights(workload, rows)
     for number, choice in enumerate(full):
         costs = _costs(workload, cost, full[:number], choice)[tensors]
@@ -215,7 +217,7 @@ def _with_weights(workload: Workload, rows: Rows) -> Indices:
 def _allowed(
     workload: Workload, node: int, states: NDArray[np.intp], rule: SplitRule | None
 ) -> NDArray[np.bool_]:
-    """Return in which states, ``(levels, states)``, a tensor may be split, by a rule if any."""
+    """Return which states, ``(levels, states)``, a rule (if any) allows a tensor."""
     not_forbidden: NDArray[np.bool_] = ~workload.forbidden[node, states].any(axis=0)
     if rule is None:
         return not_forbidden
@@ -230,9 +232,9 @@ def _allowed_tensors(
 ) -> list[dict[int, int]]:
     """Return the cheapest layouts of shared tensors that a rule allows at levels of equal parts.
 
-    A tensor is split by batch at no more levels than may split the batch, and likewise by
-    channel. Its cost at a level does not depend on its layouts above, so the levels that change
-    from one to the other are those where that costs least.
+    A tensor is split by batch at no more levels than may split the batch, and likewise by channel.
+    Its cost at a level does not depend on its layouts above, so of too many levels of one layout
+    those change to the other where that costs least.
     """
     # Whatever the layouts above.
     full = _with_weights(workload, rows)
@@ -241,7 +243,7 @@ def _allowed_tensors(
     for node in workload.tensor_writers:
         by_batch, by_channel = workload.split_sizes[: len(PAPERS_CHOICES), node]
         batch, channel = rule.levels(by_batch), rule.levels(by_channel)
-        # In the order of what a split by batch saves over one by channel, the largest saving first.
+        # By how much a split by batch saves over one by channel, the largest saving first.
         order = sorted(
             range(len(rows)), key=lambda level: costs[level][node][0] - costs[level][node][1]
         )

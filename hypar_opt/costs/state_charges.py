@@ -1,4 +1,4 @@
-"""The states of a layer at all levels, in order, and what nodes and boundaries are charged in them.
+"""The states of a layer at all levels, in order, and the charges of nodes and boundaries.
 
 A state has one choice for each of the H levels, H1 first; there are ``choices ** levels``
 states. Their canonical order, by which ties are broken: fewest levels not in data parallelism
@@ -41,7 +41,7 @@ _LARGEST_PAIRS = 2**22
 """Elements of the largest array of pairs of states that is charged at once."""
 
 MAX_STATES_KEPT = 2**14
-"""States of a layer up to which their order is kept: it is that of every placement of an array."""
+"""Up to this many states of a layer their order is cached: it is the same for all placements."""
 
 
 def canonical_states(levels: int, choices: int, deadline: Deadline = NEVER) -> Sequence[State]:
@@ -54,7 +54,7 @@ def canonical_states(levels: int, choices: int, deadline: Deadline = NEVER) -> S
 def choices_by_level(workload: Workload, levels: int) -> list[int]:
     """Return how many choices each level has.
 
-    With groups of accelerators all of a layer may be in one part of H1, and of no level below.
+    With groups of accelerators all of a layer may be in one part of H1, but not of a level below.
     """
     below = len(choices_below_h1(workload.choices))
     return [below if level else len(workload.choices) for level in range(levels)]
@@ -88,7 +88,7 @@ def _canonical_key(state: State) -> tuple[int, int, State]:
 def in_blocks(
     charged: Callable[[Indices, Indices], Integers], sources: Indices, targets: Indices
 ) -> Integers:
-    """Return what all pairs of states are charged, so many at once: ``(sources, targets)``.
+    """Return the charges of all pairs of states, computed in blocks: ``(sources, targets)``.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def in_blocks(
 def charged_pairs(
     cost: CostModel, workload: Workload, boundary: int, sources: Indices, targets: Indices
 ) -> Integers:
-    """Return what a boundary is charged for pairs of states, whose first axis is their levels."""
+    """Return a boundary's charges of pairs of states, whose first axis is their levels."""
     shape = np.broadcast_shapes(sources.shape, targets.shape)
     number = np.full((1,) * (len(shape) - 1), boundary)
     charges = cost.edge(workload, number, [sources], [targets])
@@ -138,7 +138,7 @@ def nodes_by_state(
     Parameters
     ----------
     some : (levels, states)
-        The only states; by default all, in mixed-radix order.
+        The states to charge; by default all, in mixed-radix order.
     """
     shape = choices_by_level(workload, levels) if some is None else some.shape[1:]
     columns, states = math.prod(shape), state_grid(shape) if some is None else [some[:, None]]
@@ -155,7 +155,7 @@ def nodes_by_state(
 
 
 def state_indices(states: Sequence[State] | Indices, choices: Sequence[int]) -> NDArray[np.intp]:
-    """Return each state's number: its choices as digits, H1's first, of so many at each level."""
+    """Return each state's number, in mixed radix: its choices are the digits, H1's first."""
     columns = np.zeros(len(states), np.intp)
     digits = np.array(states, np.intp).reshape(len(states), -1).T
     for digit, radix in zip(digits, choices, strict=True):
@@ -164,7 +164,7 @@ def state_indices(states: Sequence[State] | Indices, choices: Sequence[int]) -> 
 
 
 def check_states(layers: int, choices: Sequence[int]) -> None:
-    """Refuse more states, or table entries for them, than memory allows.
+    """Refuse more states, or table entries, than memory allows.
 
     Parameters
     ----------

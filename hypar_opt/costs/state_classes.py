@@ -2,8 +2,8 @@
 
 Levels that cost the same may be permuted, as long as both ends of a boundary are permuted alike. A
 state's class is how many levels of each group of such levels make each choice: 100 classes of 729
-states where two groups of three levels have three choices. What a boundary is charged at least for
-two classes follows from one pair of states for each way to align them.
+states where two groups of three levels have three choices. The least charge of a boundary for two
+classes follows from one pair of states per alignment.
 
 Source: docs/algorithms.md.
 """
@@ -58,7 +58,7 @@ class Partition:
     classes : (states,)
         The class of each state.
     lower_bounds : (kinds of boundaries, classes, classes)
-        What a boundary is charged at least for states of two classes, the source's first.
+        The least charge of a boundary for states of two classes, the source's first.
     """
 
     classes: NDArray[np.intp]
@@ -92,16 +92,16 @@ class ClassTable:
     states : (levels, states)
         The choices of each, in canonical order.
     partitions
-        Of the states, into few classes first and then into more. The first is not refused.
+        Partitions of the states, from coarse to fine. The first always fits into memory.
     node : (kinds of nodes, states)
     allowed : (kinds of nodes, states) bool
     node_kinds : (nodes,)
     pairs
-        Returns what a kind of boundary is charged for some states of its source and some of its
+        Returns the charges of a kind of boundary for some states of its source and some of its
         target: ``(sources, targets)``.
     boundary_kinds : (boundaries,)
     highest : (kinds of boundaries,)
-        What a boundary is charged at most.
+        The highest charge of a boundary.
     ends, unit, resolution
         As in `CostTable`.
     limits
@@ -109,9 +109,9 @@ class ClassTable:
     hard_kinds
         The kinds of boundaries whose charges are penalties, above those of all assignments.
     max_exact_pairs
-        How many pairs of states are charged exactly at a threshold; None for as many as come.
+        The most pairs of states that are charged exactly at a threshold; None for no limit.
     cache
-        Optima at prices of loads, and labels: whatever the capacities.
+        Optima at prices of loads, and labels, which do not depend on capacities.
     """
 
     states: Indices
@@ -177,7 +177,7 @@ class ClassTable:
         )
 
     def with_big_m(self, kinds: frozenset[int], penalty: int) -> ClassTable:
-        """Return the table with a penalty where some kinds of boundaries are charged anything."""
+        """Return the table with a penalty for each nonzero charge of some kinds of boundaries."""
         if not kinds:
             return self
         highest = self.highest.astype(object)
@@ -209,7 +209,7 @@ class ClassTable:
 
     @property
     def cheapest_states(self) -> tuple[int, ...]:
-        """Each node's allowed state of the least charge, whatever boundaries are charged."""
+        """Each node's allowed state of the least charge, regardless of boundaries."""
         node = np.where(self.allowed, self.node, self.node.max() + 1)
         return tuple(node.argmin(axis=1)[self.node_kinds].tolist())
 
@@ -231,18 +231,18 @@ class ClassTable:
 
 @dataclass(eq=False)
 class ChargeCache:
-    """What kinds of boundaries are charged at least and at most, by the last cost that was used.
+    """The least and highest charges of kinds of boundaries, under the last cost that was used.
 
     Parameters
     ----------
     cost
-        Or of a time, `TimeCost.edge_cost_key`.
+        The cost; for a time, its `TimeCost.edge_cost_key`.
     of_kinds
-        By kind of a batch that passes once, how often its ends exchange, and the choices that they
-        may make: what `PairsOfStates.bounds` finds.
+        The results of `PairsOfStates.bounds`, by the kind of boundary in a single pass, how often
+        its ends exchange, and the choices that they may make.
     of_nodes
-        By node without weights, and how often its passes run: what `nodes_in` finds. None
-        where costs that charge boundaries alike may charge these otherwise.
+        The results of `nodes_in`, by node without weights and the number of its passes. None where
+        costs with equal charges of boundaries may differ in those of nodes.
     """
 
     cost: CostModel | None = None
@@ -250,7 +250,7 @@ class ChargeCache:
     of_nodes: dict[tuple[int, ...], Integers] | None = None
 
     def of(self, cost: CostModel) -> dict[tuple[Hashable, ...], tuple[Integers, int]]:
-        """Return the charges of a cost's kinds so far, to which its tables add theirs."""
+        """Return the cache of a cost, to which its tables add."""
         if cost != self.cost:
             self.cost, self.of_kinds = cost, {}
             self.of_nodes = None if self.of_nodes is None else {}
@@ -275,7 +275,7 @@ class ChargeCache:
         if missing:
             charged = _nodes_in(states, cost, workload, nodes[missing], deadline)
             rows |= {keys[number]: row for number, row in zip(missing, charged, strict=True)}
-        # What is split of weights concerns no others.
+        # Sharding of weights concerns only nodes with weights.
         self.of_nodes = {key: row for key, row in rows.items() if not workload.stored[key[0]]}
         return np.array([rows[key] for key in keys])
 
@@ -288,7 +288,7 @@ def _nodes_in(
     choices = choices_by_level(workload, levels)
     if count < prod(choices):
         return nodes_by_state(cost, workload, nodes, levels, deadline, some=states)
-    # Amounts of all states are computed once for those below.
+    # All states, with shared subexpressions, are faster than a list of them.
     charged = nodes_by_state(cost, workload, nodes, levels, deadline)
     return charged[:, state_indices(states.T, choices)]
 
@@ -312,7 +312,7 @@ def choices_of_ends(
     (kinds of boundaries, 2, levels, choices)
     """
     makes = states[:, :, None] == np.arange(len(workload.choices))
-    # Real numbers are multiplied faster than flags.
+    # Products of floats are faster than products of flags.
     of_nodes = (allowed.astype(np.float32) @ makes.astype(np.float32) > 0).swapaxes(0, 1)
     ends = np.zeros((1 + boundary_kinds.max(initial=-1), 2, *of_nodes.shape[1:]), bool)
     np.logical_or.at(ends, boundary_kinds, of_nodes[node_kinds[workload.ends]])
@@ -321,7 +321,7 @@ def choices_of_ends(
 
 @dataclass(frozen=True, eq=False)
 class PairsOfStates:
-    """What boundaries are charged for pairs of states.
+    """The charges of boundaries for pairs of states.
 
     Parameters
     ----------
@@ -342,7 +342,7 @@ class PairsOfStates:
     highest: Integers
 
     def of(self, kind: int, sources: Indices, targets: Indices) -> Integers:
-        """Return what a kind of boundary is charged for some states: ``(sources, targets)``."""
+        """Return the charges of a kind of boundary for some states: ``(sources, targets)``."""
         ends = self.states[:, sources], self.states[:, targets]
         return in_blocks(partial(self._charges, kind), *ends)
 
@@ -352,9 +352,9 @@ class PairsOfStates:
         cache: dict[tuple[Hashable, ...], tuple[Integers, int]],
         deadline: Deadline,
     ) -> tuple[Integers, Integers]:
-        """Return what each kind is charged at least for two classes, and at most for any.
+        """Return each kind's least charge for two classes, and its highest charge for any.
 
-        For classes of choices that its ends may not make, too, the latter.
+        The latter includes classes of choices that its ends may not make.
 
         Parameters
         ----------
@@ -378,7 +378,7 @@ class PairsOfStates:
         missing = [kind for kind, key in enumerate(keys) if key not in cache]
         charged = self._found(classes, missing, deadline)
         charges = cache | {keys[kind]: charge for kind, charge in charged.items()}
-        # What weights are charged depends on what their nodes are.
+        # Charges of weights depend on their nodes' charges.
         weights = self.workload.is_weight_boundary[self.boundaries].tolist()
         cache.update(
             (key, charges[key])
@@ -417,7 +417,7 @@ class PairsOfStates:
         return charged
 
     def _firsts(self, kind: int) -> tuple[Indices, Indices]:
-        """Return the first choice that a kind charges as each choice: of sources, and of targets.
+        """Return, for each choice of a kind's ends, the first choice that is charged the same.
 
         Only layouts matter, and the axes that they split.
         """
@@ -441,15 +441,15 @@ class PairsOfStates:
     def _aligned(
         self, classes: StateClasses, kind: int, deadline: Deadline
     ) -> tuple[Indices, Indices, Indices, Indices]:
-        """Return the ways to align states, of choices that a kind may make and charges differently.
+        """Return the alignments of states, by choices that a kind may make and charges differently.
 
         Returns
         -------
         sources, targets : (levels, alignments)
         starts : (pairs,)
-            Of each pair of classes of such choices.
+            Where the alignments of each pair of classes begin.
         places : (classes, classes)
-            The number of that pair; of other choices that of pairs.
+            The number of that pair; for classes of other choices, the number of pairs.
         """
         of_sources, of_targets = self._firsts(kind)
         if classes.count == self.states.shape[1]:  # each state is a class
@@ -462,7 +462,7 @@ class PairsOfStates:
             places = source.reshape(-1)[:, None] * len(to) + target.reshape(-1)
             return sources, targets, np.arange(sources.shape[1]), places
         groups = np.array(classes.groups)
-        # An end that may make none has no plan, whatever is aligned.
+        # An end without allowed choices has no plan, whatever is aligned.
         makes = self.choices[kind] | ~self.choices[kind].any(axis=2, keepdims=True)
         written, read = (
             [np.unique(firsts[may[groups == group].any(axis=0)]) for group in classes.groups]
@@ -476,7 +476,7 @@ class PairsOfStates:
         (source_classes, source), (target_classes, target) = (
             np.unique(classes_of_choices, return_inverse=True) for classes_of_choices in of_classes
         )
-        # Small ones are sorted faster.
+        # Small integers are sorted faster.
         pair = np.empty(
             sources.shape[1], np.min_scalar_type(len(source_classes) * len(target_classes))
         )

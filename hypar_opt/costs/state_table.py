@@ -1,4 +1,4 @@
-"""All levels at once: what nodes and boundaries are charged in states, in the view a solver takes.
+"""All levels at once: charges of nodes and boundaries in states, in the view a solver takes.
 
 Source: docs/decisions/0005-joint-optimum.md.
 """
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 _EXACT = 2**23
-"""The most pairs of states that a threshold leaves where classes are by another cost."""
+"""The most pairs of states that a threshold may leave if classes are those of another cost."""
 
 
 @dataclass(frozen=True, eq=False)
 class FactoredTable:
-    """A joint table whose boundary charge is a sum over levels of a charge of the pair there.
+    """A joint table whose boundary charge is a sum over levels of the charge of each pair.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class FactoredTable:
         An assignment that costs at least this much has a forbidden state; None if none is
         forbidden.
     exact
-        Returns what a boundary is charged for some columns of its source and some of its target,
+        Returns the charges of a boundary for some columns of its source and some of its target,
         ``(sources, targets)``, where ``pairs`` are lower bounds; None where they are exact.
     """
 
@@ -100,7 +100,7 @@ class FactoredTable:
         penalty += sum(int(pairs.max(axis=(1, 2, 3)).sum()) for pairs in self.pairs)
         forbidden = np.zeros(self.node.shape, bool)
         forbidden[:, self.columns] = ~allowed
-        # Of a sum of several penalties one is kept, with a layer's charges on top.
+        # Sums of several penalties are clipped to one, plus a layer's charges.
         dtype = np.result_type(self.node, exact_dtype(4 * penalty))
         node = self.node.astype(dtype) + penalty * forbidden.astype(dtype)
         return replace(self, node=node, penalty=penalty)
@@ -108,7 +108,7 @@ class FactoredTable:
 
 @dataclass(frozen=True, eq=False)
 class StateTable:
-    """The states of nodes at all levels together, of which a cost charges nodes and boundaries.
+    """The states of nodes at all levels together, and a cost that charges nodes and boundaries.
 
     Nothing is charged yet: a solver asks for the view that it takes. All views forbid states, and
     all but `by_level` have the limits.
@@ -116,7 +116,7 @@ class StateTable:
     Parameters
     ----------
     states : (states, levels)
-        In canonical order: all that there are, or some.
+        In canonical order: all states, or some.
     allowed : (nodes, states)
         Which states constraints allow; None for all.
     limits
@@ -232,7 +232,7 @@ class StateTable:
         return table if self.allowed is None else table.among(self.allowed)
 
     def _charged_columns(self, boundary: int, sources: Indices, targets: Indices) -> Integers:
-        """Return what a boundary is charged for columns of mixed radix: ``(sources, targets)``."""
+        """Return a boundary's charges for columns in mixed radix: ``(sources, targets)``."""
         ends = (
             np.array(np.unravel_index(columns, self._choices)) for columns in (sources, targets)
         )
@@ -250,10 +250,10 @@ class StateTable:
         Parameters
         ----------
         cache
-            Charges of the same workload and states, by whatever cost, to which this adds its own.
+            Charges of the same workload and states, under any cost; this table's are added to it.
         bounds
-            Costs between which boundaries' charges lie: classes are of states that the first one
-            charges alike. By default the cost itself.
+            Costs that bound boundaries' charges from below and above: states that the first charges
+            alike form classes. By default the cost itself.
 
         Raises
         ------
@@ -266,7 +266,7 @@ class StateTable:
         symmetries = below.symmetries(workload, self.levels)
         (node_kinds, nodes), node = self.of_nodes(deadline, cache, symmetries.node_keys)
         allowed = self._allowed_to_all[nodes]
-        # Where not all states are given, each is a class by itself: levels may not be permuted.
+        # If not all states are given, each is a class by itself: levels may not be permuted.
         has_all = len(self.states) == math.prod(self._choices)
         groups = symmetries.level_groups if has_all else range(self.levels)
         classes = StateClasses(tuple(groups), columns, len(workload.choices))
@@ -309,14 +309,14 @@ class StateTable:
     def of_nodes(
         self, deadline: Deadline, cache: ChargeCache, keys: Sequence[Hashable] | None = None
     ) -> tuple[Kinds, Integers]:
-        """Return the kinds of nodes, and what these are charged: ``(kinds, states)``.
+        """Return the kinds of nodes, and their charges: ``(kinds, states)``.
 
         Parameters
         ----------
         cache
             As in `by_classes`.
         keys
-            What tells nodes of a kind apart, beside the states that they may have.
+            What distinguishes nodes of a kind, besides the states that they may have.
         """
         cost, workload = self.cost, self.workload
         if keys is None:

@@ -45,7 +45,7 @@ class CostTable:
     resolution
         Entries per unit: 2 if an entry of 1 is half a byte.
     allowed : (layers, choices) bool
-        The choices that are feasible; None for all.
+        Which choices are feasible; None for all.
     limits
         Loads of choices, ``(layers, choices)``, each with its capacity: the upper bound on an
         assignment's sum of them. There are several where groups of accelerators differ.

@@ -58,14 +58,14 @@ class ThresholdTable:
     @cached_property
     def max_total(self) -> int:
         """An upper bound on the cost of an assignment, and on that of any threshold."""
-        # No layer costs more than its full charge at every threshold: n^H - 1 times, at most.
+        # No layer costs more than its full charge at all thresholds: at most n^H - 1 times.
         columns = map(as_list, (self.data, self.model, *self.pairs))
         return sum(map(sum, columns)) * int(self.parts**self.levels)
 
     @property
     def copies(self) -> list[tuple[int, int]]:
         """How many times each threshold t, from 1 on, charges ``data`` and ``model``."""
-        # As a level does below H - t data and t - 1 model choices.
+        # As at a level below H - t data and t - 1 model choices.
         levels, n = range(self.levels), self.parts
         return [(n ** (self.levels - 1 - above), n**above) for above in levels]
 

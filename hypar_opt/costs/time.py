@@ -19,10 +19,10 @@ from hypar_opt.costs.buckets import (
     latency_shares,
 )
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.hops import Hops
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, UncontendedRings, array_of
 from hypar_opt.costs.reductions import joined, reductions_of, stage_charges
+from hypar_opt.costs.stage_messages import StageMessages
 from hypar_opt.costs.work import Work
 from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.sharding.passes import Phase
@@ -70,21 +70,22 @@ class TimeCost(ArrayCost):
     bucket_elements
         The most elements of gradients that are all-reduced together.
     latencies
-        What each node is charged of its bucket's latencies; None if each has its own. A bucket has
-        one all-reduce for each set of levels that its nodes reduce over, so that no plan is charged
-        more than it takes, and one as much if all nodes of a bucket reduce over the same levels.
+        Each node's share of its bucket's latencies; None if each node has its own. A bucket has one
+        all-reduce for each set of levels that its nodes reduce over: charges are a lower bound on a
+        plan's time, and exact if all nodes of each bucket reduce over the same levels.
     by_largest_shard
-        Whether an exchange takes as long as that of the largest shard, where an axis is not divided
-        evenly. Only all levels say how long that is: by then more is charged, with the last.
+        Whether an exchange lasts as long as that of the largest shard, where an axis is not divided
+        evenly. That is known once all levels have choices, so the excess is charged with the last
+        level.
     rule
-        How constraints let levels split an axis; None for any way.
+        Which splits of an axis by levels constraints allow; None for all.
     memory
-        What bytes of memory are charged, in a bound on the plans within a capacity.
+        The price of bytes of memory, in a Lagrangian bound on the plans within a capacity.
     relaxes_ring_splits
         Whether a ring of gradients is charged a lower bound over all start levels of ZeRO stages.
     price
-        Of a second, in the unit of a total.
-    hops
+        The price of a second, in the unit of a total.
+    stage_messages
         The messages to other pipeline stages; None without any.
 
     Source: docs/assumptions.md.
@@ -100,7 +101,7 @@ class TimeCost(ArrayCost):
     memory: PricedLoad | None = None
     relaxes_ring_splits: bool = False
     price: Fraction | int = 1
-    hops: Hops | None = None
+    stage_messages: StageMessages | None = None
 
     BASE = "seconds"
 
@@ -128,7 +129,7 @@ class TimeCost(ArrayCost):
             bucket_elements=array.bucket_elements(problem.element_bytes),
             by_largest_shard=problem.step_model.by_largest_shard,
             rule=problem.split_rule,
-            hops=Hops.of_stage(problem, workload),
+            stage_messages=StageMessages.of_stage(problem, workload),
         )
         return cost.in_buckets(workload).in_units(None, workload)
 
@@ -142,7 +143,7 @@ class TimeCost(ArrayCost):
     def with_equal_shares(self, workload: Workload) -> Self:
         """Return a bound on the cost, in which equal gradients have equal shares of latencies.
 
-        `in_buckets` shares out all of a latency, so that of equal nodes each has another share.
+        `in_buckets` shares out all of a latency, so that equal nodes differ in their shares.
         """
         if self.latencies is None:
             return self
@@ -193,10 +194,10 @@ class TimeCost(ArrayCost):
         return self
 
     def uncontended(self, interconnect: Interconnect) -> Self:
-        """Return what exchanges take at least, in lockstep or not: one accelerator's messages.
+        """Return a lower bound on exchanges, in lockstep or not: one accelerator's messages.
 
-        It awaits each of its own, which takes no less than if no other shared its links. Of the
-        accelerators the last one closes all rings, where a message may go farthest.
+        It awaits each of its messages, which takes at least as long as if no other accelerator used
+        its links. The last accelerator closes all rings, where a message may go farthest.
         """
         last = range(interconnect.accelerators)[-1:]
         splits = tuple(interconnect.bisection(digit, last) for digit in self.placement)
@@ -207,7 +208,7 @@ class TimeCost(ArrayCost):
         return replace(self, splits=splits, rings=rings)
 
     def for_plan(self, workload: Workload, rows: Rows) -> Self:
-        """Return the cost as this plan's own all-reduces share their latencies: what it takes."""
+        """Return the cost in which latencies are shared as by this plan's all-reduces: its time."""
         if self.latencies is None:
             return self
         shares = LatencyShares.of_plan(self.reductions(workload, rows), workload.stored)
@@ -220,15 +221,15 @@ class TimeCost(ArrayCost):
         rows = self._of_parts(
             lambda cost: cost.exchanges_of_nodes(workload, nodes, states), differ=differ
         )
-        # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
+        # The DRAM's time depends on the final shards, which are not known before the last level.
         if self.work is not None and self._is_full_state(levels):
             work = self.compute(workload, nodes, states)
             rows[-1] = rows[-1] + work.astype(rows[-1].dtype)
         if not self._is_full_state(levels):
             return rows
         further = []
-        if self.hops is not None:
-            further.append(self.hops.charges(nodes, states, self.per_unit * self.price))
+        if self.stage_messages is not None:
+            further.append(self.stage_messages.charges(nodes, states, self.per_unit * self.price))
         if self.memory is not None:
             further.append(self.memory.charges(nodes, states))
         for charges in further:
@@ -259,9 +260,9 @@ class TimeCost(ArrayCost):
         return self.level_separable_bound(workload)
 
     def level_separable_bound(self, workload: Workload) -> TimeCost | None:
-        """Return a cost that charges boundaries no more than this one does, level by level.
+        """Return a lower bound on charges of boundaries, level by level.
 
-        As if all parts were of the mean size; None as for `level_separable`.
+        It counts all parts as of the mean size; None as for `level_separable`.
         """
         return replace(self, by_largest_shard=False).level_separable(workload)
 
@@ -278,7 +279,7 @@ class TimeCost(ArrayCost):
             work=None,
             latencies=None,
             memory=None,
-            hops=None,
+            stage_messages=None,
             max_total=0,
             relaxes_ring_splits=False,
         )
@@ -287,7 +288,7 @@ class TimeCost(ArrayCost):
         return levels == len(self.communication.sizes) > 0
 
     def _differ(self, levels: int, workload: Workload, *sizes: NDArray[np.int64]) -> bool:
-        """Return whether parts of axes may differ in states of so many levels."""
+        """Return whether parts of axes may differ in size in states of so many levels."""
         if not (self.by_largest_shard and self._is_full_state(levels)):
             return False
         accelerators = self.communication.hierarchy.accelerators
@@ -295,16 +296,17 @@ class TimeCost(ArrayCost):
 
     @cached_property
     def of_largest_shard(self) -> TimeCost:
-        """The same exchanges, as if all parts were like the largest."""
+        """The same exchanges, as if all parts were as large as the largest."""
         communication = replace(self.communication, by_largest_shard=True)
         return replace(self, communication=communication, by_largest_shard=False)
 
     def _of_parts(
         self, charges: Callable[[TimeCost], list[Integers]], *, differ: bool
     ) -> list[Integers]:
-        """Return charges of exchanges, which are those of the largest shards where parts differ.
+        """Return charges of exchanges, those of the largest shards where parts differ in size.
 
-        Of these the last level has what they take in addition, unless a level has what crosses it.
+        The excess over the mean shards stands at the last level, unless charges are attributed to
+        the levels that are crossed.
         """
         if not differ:
             return charges(self)
@@ -348,7 +350,7 @@ class TimeCost(ArrayCost):
         nodes: Indices,
         shape: tuple[int, ...],
     ) -> LatencyShare | None:
-        """Return what nodes have of a reduction's latencies; None of those that are not shared."""
+        """Return nodes' shares of a reduction's latencies; None if these are not shared."""
         if self.latencies is None or phase is not Phase.GRADIENT:
             return None
         return self.latencies.for_nodes(nodes, reduction, shape, workload.repeats.micro_batches)
@@ -359,8 +361,8 @@ class TimeCost(ArrayCost):
     def messages_between_pairs(self, reduction: Reduction) -> Iterator[Integers]:
         """Yield the messages of recursive halving and doubling at each level, by node.
 
-        At the topmost of the levels that a node reduces over, by whichever choices, halving and
-        doubling are one exchange, if that level has two parts.
+        At the topmost of the levels that a node reduces over, halving and doubling are one exchange
+        if that level has two parts.
         """
         is_below = np.zeros((), bool)
         for level, row in enumerate(reduction.moved):
@@ -379,7 +381,7 @@ class TimeCost(ArrayCost):
         Parameters
         ----------
         steps
-            How often each node takes all rounds.
+            How often each node repeats all rounds.
         """
         levels, reduced = joined(reduction.moved, steps.shape)
         assert self.rings is not None
@@ -388,10 +390,10 @@ class TimeCost(ArrayCost):
         def charge(
             shared: LatencyShare | None, stage: Levels, places: Places, over_all: Integers
         ) -> Integers:
-            # A reduce-scatter or an all-gather takes all rounds once, an all-reduce twice
+            # A reduce-scatter or an all-gather has all rounds once, an all-reduce twice
             # (docs/collectives.md).
             rates, often = self._rates_of(rings.link(stage)), steps[places].astype(object)
-            return self._sharing(over_all, rates, often, shared and partial(shared, here=places))
+            return self._sharing(over_all, rates, often, shared and partial(shared, places=places))
 
         charge_alone = partial(charge, share and half_shared(share)) if relaxes else None
         context = (
@@ -417,7 +419,7 @@ class TimeCost(ArrayCost):
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike; nodes by the share of their bucket's latency, too."""
         symmetries = super().symmetries(workload, levels)
-        by_node = self.latencies, self.memory and self.memory.load, self.hops
+        by_node = self.latencies, self.memory and self.memory.load, self.stage_messages
         keys = [charge.node_keys for charge in by_node if charge]
         return symmetries._replace(node_keys=[*zip(*keys, strict=True)]) if keys else symmetries
 
@@ -455,10 +457,10 @@ class TimeCost(ArrayCost):
             # An all-to-all over all levels sends every accelerator a message.
             rounds = 2 * math.prod(self.communication.sizes)
         if self.rings is not None:
-            # No flow has less than one of as many flows as accelerators has of any channel.
+            # No flow has a smaller share of a channel than if all accelerators sent over it.
             slowest = max(slowest, 1 / min(self.rings.interconnect.capacities))
             latency = self.rings.interconnect.latency_upper_bound
-            # Around a ring of all accelerators it takes less than twice as many messages.
+            # Around a ring of all accelerators there are less than twice as many messages.
             rounds = 2 * math.prod(self.communication.sizes)
         messages = len(self.communication.phases) * (len(workload.nodes) + len(workload.boundaries))
         users = sum(map(len, workload.weight_users.values()))
@@ -472,6 +474,6 @@ class TimeCost(ArrayCost):
             seconds += level_bytes * slowest
         if self.work is not None:
             seconds += len(self.communication.phases) * self.work.upper_bound(workload)
-        if self.hops is not None:
-            seconds += self.hops.upper_bound
+        if self.stage_messages is not None:
+            seconds += self.stage_messages.upper_bound
         return seconds * self.price

@@ -1,4 +1,4 @@
-"""Shared weights in a table: a penalty keeps every optimum from storing them as it may not."""
+"""Shared weights in a table: a penalty keeps mismatched layouts out of every optimum."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def with_penalties(
     workload: Workload, node: Integers, edges: Sequence[Integers], states: Sequence[Sequence[int]]
 ) -> tuple[Integers, list[Integers]]:
-    """Charge a penalty where shared weights are split otherwise than by a layer that uses them.
+    """Charge a penalty where shared weights are split differently than by a layer that uses them.
 
     The weights' node has boundaries only with the layers that use them, without other
     charges. Storing the weights whole instead costs at most the node's highest charge, so with a
@@ -30,8 +30,7 @@ def with_penalties(
     ----------
     node : (nodes, n)
     edges
-        Each ``(boundaries, ..., columns, columns)``; the cost of a plan is the sum over all of
-        them.
+        Arrays ``(boundaries, ..., columns, columns)``; a plan costs their sum.
     states : (columns, levels)
         The choices that a column of ``edges`` stands for.
 
@@ -56,7 +55,7 @@ def with_penalties(
 
 
 def mismatch(stored: NDArray[np.intp], used: NDArray[np.intp], whole: int) -> NDArray[np.bool_]:
-    """Return where a layer splits weights otherwise than they are stored.
+    """Return where a layer splits weights differently than they are stored.
 
     A layer slices its part of weights that are stored whole (the choice ``whole``) for free.
     """
@@ -81,8 +80,8 @@ def constrained(
 ) -> CostTable:
     """Return a table with the choices that are allowed, and loads with their capacities.
 
-    Storing shared weights whole takes memory, so that other layers may have to change too: within
-    capacities a penalty above all costs is charged where a layer splits them otherwise.
+    Storing shared weights whole takes memory, so that other layers may have to change too: with
+    capacities, a penalty above all costs is charged where a layer splits them differently.
     """
     weights = workload.is_weight_boundary
     if limits and weights.any():

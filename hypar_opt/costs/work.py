@@ -17,7 +17,7 @@ from hypar_opt.integers import Integers, scale
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.states import exact_sum
 from hypar_opt.step.uneven import max_padding_factor
-from hypar_opt.step.work import MOST_QUARTERS, NO_SIZES, Sizes, WorkRules, elements_touched
+from hypar_opt.step.work import MAX_QUARTERS, NO_SIZES, Sizes, WorkRules, elements_touched
 from hypar_opt.workload.mirrored import causal_nodes
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import with_repeats
@@ -50,10 +50,10 @@ class Work:
     input_sizes
         As `hypar_opt.step.work.layer_macs` takes them.
     by_largest_shard
-        Whether a pass lasts as long as on the accelerator with most of a layer, where an axis is
-        not divided evenly. Otherwise it is divided exactly, as in the paper.
+        Whether a pass lasts as long as on the accelerator with the largest shard, where an axis is
+        not divided evenly. Otherwise axes are divided exactly, as in the paper.
     part
-        What the accelerator has, if it is of one part of an unequal H1.
+        The part of the work that the accelerator has, if parts of H1 are unequal.
 
     Source: docs/assumptions.md.
     """
@@ -88,7 +88,7 @@ class Work:
     def charges_of_update(
         self, workload: Workload, nodes: Indices, states: States, per_second: Fraction | int
     ) -> Integers:
-        """Return the part of `charges` in which nodes' weights are updated."""
+        """Return the part of `charges` that updates nodes' weights."""
         return self._update(workload, nodes, states, per_second, workload.repeats)
 
     def each_pass(
@@ -101,7 +101,7 @@ class Work:
     ) -> Iterator[tuple[Integers | int, Sequence[Integers]]]:
         """Yield how often a step has each pass, and the times of which the longest counts.
 
-        Each is linear in what an accelerator has, which the longest of several is not.
+        Each time is linear in an accelerator's amounts; their maximum is not.
         """
         kernels = [*self._rules.kernels(workload, nodes, states, phases)]
         if self._runs_kernels:
@@ -111,7 +111,7 @@ class Work:
                 repeats = workload.repeats
                 yield 1, [self._update(workload, nodes, states, per_second, repeats)]
             return
-        # Passes that are all alike are rounded together where each is taken once.
+        # Passes that are all equal are rounded together if each occurs once.
         together = len(phases) if workload.repeats.computes_once else 1
         passes = [kernel.times for kernel in kernels if not kernel.epilogue]
         often = 1 if together > 1 else exact_sum(passes)
@@ -120,7 +120,7 @@ class Work:
     def passes(
         self, workload: Workload, states: States, phases: Sequence[Phase]
     ) -> dict[Phase, list[Fraction]]:
-        """Return the seconds of each layer's passes, exactly, given its state at all levels.
+        """Return the exact seconds of each layer's passes, given its state at all levels.
 
         Without the update of weights.
         """
@@ -140,7 +140,7 @@ class Work:
         return {phase: [computed[column][phase] for column in columns] for phase in phases}
 
     def epilogues(self, workload: Workload, states: States) -> list[Fraction]:
-        """Return the seconds of what follows each layer's products in its forward pass, exactly."""
+        """Return the exact seconds of what follows each layer's products in its forward pass."""
         if not self._runs_kernels:
             return [Fraction()] * len(workload.nodes)
         workload = with_repeats(workload, SINGLE_PASS)
@@ -153,7 +153,7 @@ class Work:
     def updates(
         self, workload: Workload, states: States, repeats: Repeats = SINGLE_PASS
     ) -> list[Fraction]:
-        """Return the seconds in which each node's weights are updated, exactly.
+        """Return the exact seconds of each node's update of weights.
 
         Parameters
         ----------
@@ -164,19 +164,19 @@ class Work:
         return _exact(self._update(workload, nodes, states, None, repeats), nodes)
 
     def _alike(self, workload: Workload, states: States) -> tuple[Indices, Indices, States]:
-        """Return one of the nodes that are alike, the place of each node's, and their states.
+        """Return one node of each kind, the kind of each node, and the nodes' states.
 
         Parameters
         ----------
         states
-            One of each node.
+            One state for each node.
         """
         columns = self._columns(workload, states)
         _, first, inverse = np.unique(columns, axis=1, return_index=True, return_inverse=True)
         return first, inverse.reshape(-1), [block[:, first] for block in states]
 
     def _columns(self, workload: Workload, states: States) -> Indices:
-        """Return each node's kind and states, of which those that are equal take as long."""
+        """Return each node's kind and states: nodes with equal ones take equally long."""
         nodes = np.arange(len(workload.nodes))
         kinds = nodes if self.input_sizes else kinds_of_nodes(workload).numbers  # they are by layer
         columns: Indices = np.vstack([kinds, *states])
@@ -199,7 +199,7 @@ class Work:
 
     @cached_property
     def _seconds_of_word(self) -> Fraction:
-        """The seconds of a word of all accelerators together, whose DRAMs work in parallel."""
+        """The seconds of a word, divided by the accelerators, whose DRAMs work in parallel."""
         bandwidth = self.accelerator.dram_bandwidth * self.hierarchy.accelerators
         if self._runs_kernels:
             bandwidth *= exactly(self.accelerator.elementwise or 1)
@@ -208,14 +208,12 @@ class Work:
     def _times(
         self, kernel: Kernel, workload: Workload, nodes: Indices, per_second: Fraction | int | None
     ) -> list[Integers]:
-        """Return the times of a pass of nodes as it loads, and as it computes.
-
-        The longer of the two counts.
+        """Return the times of loading and of computing of a pass of nodes; the longer counts.
 
         Parameters
         ----------
         per_second
-            The integers of a second, to which each is rounded; None for exact fractions.
+            Each time is rounded to integers of ``1 / per_second``; None for exact fractions.
         """
         once = with_repeats(workload, SINGLE_PASS)
         kernels = _pass_of(once, self.accelerator, kernel.phase, epilogue=kernel.epilogue)
@@ -237,11 +235,11 @@ class Work:
             + kernels.of_inner[nodes] * kernel.inner
         )
         launch = self.accelerator.launch or Fraction()
-        rest = (
+        fixed = (
             _timed(words, per_word / 4, per_second),
             _timed(kernels.launches[nodes], launch, per_second),
         )
-        return [exact_sum([time, *rest]) if per_second else sum(rest, time) for time in times]
+        return [exact_sum([time, *fixed]) if per_second else sum(fixed, time) for time in times]
 
     def _computing(
         self,
@@ -266,7 +264,7 @@ class Work:
         per_second: Fraction | int | None,
         repeats: Repeats,
     ) -> Integers:
-        """Return the time in which the weights that nodes keep are updated."""
+        """Return the time of updating the weights that nodes keep."""
         update = self.accelerator.update if self._runs_kernels else None
         seconds = (update or Fraction()) * self._seconds_of_word / self.element_bytes
         words = self._rules.update(workload, nodes, states, repeats).words
@@ -298,7 +296,8 @@ def _exact(seconds: Integers, nodes: Indices) -> list[Fraction]:
 def _computed_passes(*_: Hashable) -> dict[tuple[int, ...], dict[Phase, Fraction]]:
     """Return a cache of the seconds of nodes' passes by their kind and states.
 
-    It is of a `Work`, a workload and its phases: plans that a search simulates share most of them.
+    There is one per `Work`, workload and phases: most are shared by the plans that a search
+    simulates.
     """
     return {}
 
@@ -308,19 +307,19 @@ def _once_at_most(work: Work, workload: Workload) -> Fraction:
     """Return an upper bound on the seconds of a pass of all layers of a step that repeats none."""
     accelerator, accelerators = work.accelerator, work.hierarchy.accelerators
     passes = [_pass_of(workload, accelerator, phase) for phase in Phase]
-    # With replicas, all accelerators have all of every tensor.
-    quarters = MOST_QUARTERS if work._runs_kernels else 4
+    # With replicas, every accelerator has all of every tensor.
+    quarters = MAX_QUARTERS if work._runs_kernels else 4
     touches = Fraction(quarters, 4) + (accelerator.update or 0) / work.element_bytes
     loading = elements_touched(workload) * accelerators * touches * work._seconds_of_word
-    # All do all of what is whole.
+    # All accelerators compute all of what is whole.
     whole = np.any(workload.layouts.whole, axis=0)
-    of_nodes = ([kernels.seconds[n] for n in kernels.paces.tolist()] for kernels in passes)
-    slowest = map(max, zip(*of_nodes, strict=True))
-    done: Counter[Fraction] = Counter()
+    paces = ([kernels.seconds[n] for n in kernels.paces.tolist()] for kernels in passes)
+    slowest = map(max, zip(*paces, strict=True))
+    macs_by_pace: Counter[Fraction] = Counter()
     macs = work._rules.macs(workload)
-    for count, by_all, seconds in zip(macs.tolist(), whole.tolist(), slowest, strict=True):
-        done[seconds] += count * (accelerators if by_all else 1)
-    computing = sum((count * seconds for seconds, count in done.items()), Fraction())
+    for count, replicated, seconds in zip(macs.tolist(), whole.tolist(), slowest, strict=True):
+        macs_by_pace[seconds] += count * (accelerators if replicated else 1)
+    computing = sum((count * seconds for seconds, count in macs_by_pace.items()), Fraction())
     launches = sum(max(kernels.launches.tolist(), default=0) for kernels in passes)
     launching = launches * len(workload.nodes) * (accelerator.launch or 0)
     factor = 1
@@ -336,9 +335,9 @@ class _Pass(NamedTuple):
     Parameters
     ----------
     paces
-        Of each node's multiply-accumulates, as places in `seconds`.
+        The pace of each node's multiply-accumulates, as an index of `seconds`.
     seconds
-        Of one of them on one accelerator, in order of their first node.
+        The seconds of a multiply-accumulate on one accelerator, for each pace.
     """
 
     products: Integers
@@ -395,12 +394,12 @@ def _pass_of(
 
 
 def _numbered(seconds: Sequence[Fraction]) -> tuple[Indices, tuple[Fraction, ...]]:
-    """Return the place of each among the distinct ones, and these."""
+    """Return the index of each among the distinct values, and these."""
     numbers, first = index_by_key(seconds)
-    return numbers, tuple(seconds[place] for place in first)
+    return numbers, tuple(seconds[number] for number in first)
 
 
 def launches_of(workload: Workload, phase: Phase, *, fused: Fused) -> list[int]:
-    """Return the kernels of a pass of each node."""
+    """Return the number of kernels of each node in a pass."""
     number = list(Phase).index(phase)
     return [node.kernels(fused=fused)[number].launches for node in workload.nodes]

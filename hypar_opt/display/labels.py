@@ -94,12 +94,12 @@ def optimality(plan: Plan) -> str:
     """Return in what sense a plan is optimal, or its status without a proof, and who claims it."""
     with_overlap = plan.solver.with_overlap
     if with_overlap is not None and with_overlap.proved:
-        return f"{plan.solver.says}least time with overlap{plan.constraints.within}"
+        return f"{plan.solver.attribution}least time with overlap{plan.constraints.within}"
     if with_overlap is not None:
         gap = format_percent(with_overlap.gap)
-        return f"not proved optimal with overlap, {plan.solver.says}gap {gap}"
+        return f"not proved optimal with overlap, {plan.solver.attribution}gap {gap}"
     if plan.solver.status == "optimal":
-        return plan.solver.says + _OPTIMALITY[plan.solver.scope] + plan.constraints.within
+        return plan.solver.attribution + _OPTIMALITY[plan.solver.scope] + plan.constraints.within
     return _feasible(plan.solver)
 
 
@@ -107,16 +107,18 @@ def _feasible(solver: SolverRecord) -> str:
     # The simulator ranks plans; it proves nothing about those it did not run.
     considered = solver.options.simulate
     if considered is not None:
-        return f"{solver.says}fastest simulated of the {considered:,} best and the search's own"
+        return (
+            f"{solver.attribution}fastest simulated of the {considered:,} best and the search's own"
+        )
     # Bounds of single levels, given those above, are not bounds over all plans.
     if solver.gap is None or solver.scope == "level":
         return "not proved optimal"
-    return f"not proved optimal, {solver.says}gap {format_percent(solver.gap)}"
+    return f"not proved optimal, {solver.attribution}gap {format_percent(solver.gap)}"
 
 
 def stages_in_words(plan: Plan, stages: Stages) -> str:
     """Return a plan's stages, how they train, wait by the charge, and what is in flight."""
-    training = {**plan.training.unlike_defaults, "schedule": plan.training.schedule}
+    training = {**plan.training.non_default, "schedule": plan.training.schedule}
     bubbles = [stage.bubble for stage in plan.cost.stages or ()]
     count = plan.training.micro_batches or 1
     first, *_, last = in_flight_of_stages(stages, plan.training.schedule, count)

@@ -87,7 +87,7 @@ class RunResult(Documented):
 
     contents = Columns(
         *("network", "batch", "levels"),
-        Column("parts", of="hierarchy.unless_halves", absent=None),
+        Column("parts", of="hierarchy.unless_binary", absent=None),
         *("backend", "seed", "reduced", "notes", "not_kept", "agrees"),
         Column("bytes_modelled", of="modelled"),
         Column("bytes_counted", of="counted"),

@@ -114,7 +114,7 @@ def _of_plan(plan: Plan, schema: str, program: Program) -> dict[str, Any]:
         "schema": schema,
         "network": network.name,
         "batch": plan.batch,
-        **({"training": plan.training.stated} if plan.training.unlike_defaults else {}),
+        **({"training": plan.training.stated} if plan.training.non_default else {}),
         "mesh": dict(zip(_mesh_axes(range(plan.levels)), plan.hierarchy.sizes, strict=True)),
         "layers": {
             layer.name: _layer(network, program, position)

@@ -17,7 +17,7 @@ OPERATIONS_PER_MAC = 2
 
 
 def exactly(part: float) -> Fraction:
-    """Return a fraction as the file has it: 0.8 is 4/5, and not the nearest double."""
+    """Return a fraction as the file states it: 0.8 is 4/5, not the nearest double."""
     return Fraction(str(part))
 
 
@@ -55,11 +55,11 @@ def state_bytes(optimizer: str | int, number_bytes: int, copies: int = 0) -> int
     Parameters
     ----------
     optimizer
-        A name of `OPTIMIZERS`, or these bytes.
+        A name of `OPTIMIZERS`, or the bytes themselves.
     number_bytes
         The size of a number of the state.
     copies
-        The copies of the weight beside the state: one in mixed precision.
+        The number of copies of the weight besides the state: one in mixed precision.
     """
     if isinstance(optimizer, int):
         return optimizer
@@ -73,9 +73,9 @@ class Updates(Document):
     adam: Bytes | None = None
 
     def of(self, optimizer: str | int) -> Fraction | None:
-        """Return those of an optimizer, stated by name or by the bytes of its state for a weight.
+        """Return the bytes of an optimizer, stated by name or by the bytes of its state per weight.
 
-        State is read once and written once; all else is as in the update of Adam, or of momentum.
+        State is read and written once; all else is as in the update of Adam, or of momentum.
         """
         if isinstance(optimizer, str):
             stated: Fraction | None = getattr(self, optimizer, None)
@@ -91,7 +91,7 @@ class Updates(Document):
 class Accelerator(Document):
     """An accelerator of identical processing units and its own DRAM.
 
-    The utilisation of its peak is given, or follows from each layer's mapping on the units.
+    The utilisation of its peak is stated, or follows from each layer's mapping on the units.
     """
 
     units: Size
@@ -137,9 +137,9 @@ class Accelerator(Document):
     """Of the capacity, what no tensor may take: the context, buffers of one communicator,
     fragments; 0 where it is missing."""
     reserve_groups: OptionalBytes = None
-    """As much more for each further communicator that a plan needs; 0 where it is missing."""
+    """Additional bytes for each further communicator of a plan; 0 where it is missing."""
     reserve_experts: OptionalBytes = None
-    """As much more where experts are shared out: buffers of all-to-alls; 0 where it is missing."""
+    """Additional bytes with expert parallelism: buffers of all-to-alls; 0 where it is missing."""
 
     @model_validator(mode="before")
     @classmethod
@@ -167,17 +167,17 @@ class Accelerator(Document):
         return self
 
     def updated_by(self, optimizer: str | int) -> Self:
-        """Return the accelerator with what an optimizer reads and writes as ``update``."""
+        """Return the accelerator with the bytes of an optimizer as ``update``."""
         update = self.updates and self.updates.of(optimizer)
         return self if update is None else self.model_copy(update={"update": update})
 
     def reserved(self, communicators: int = 1, *, experts: bool = False) -> int:
-        """Return the bytes that no tensor may take, with so many communicators.
+        """Return the bytes that no tensor may take, given the number of communicators.
 
         Parameters
         ----------
         experts
-            Whether experts are shared out.
+            Whether there is expert parallelism.
         """
         further = max(communicators - 1, 0) * (self.reserve_groups or 0)
         return int((self.reserve or 0) + further + experts * (self.reserve_experts or 0))
@@ -206,11 +206,11 @@ class AcceleratorGroup(Accelerator):
 
     name: Name
     count: Size
-    """How many there are, numbered one after the other, those of the first group from 0."""
+    """The number of accelerators, numbered consecutively, those of the first group from 0."""
 
 
-def check_alike(groups: Sequence[AcceleratorGroup], together: str) -> None:
-    """Check that groups run kernels all or none, and attention in one way.
+def check_equal_kernels(groups: Sequence[AcceleratorGroup], together: str) -> None:
+    """Check that all groups model kernels, or none, and attention equally.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ from hypar_opt.documents.files import file_name, read_text
 from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError, argument, excerpt
-from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup, Part, check_alike
+from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup, Part, check_equal_kernels
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.folded import MAX_LISTED
 from hypar_opt.hardware.interconnect import Interconnect
@@ -61,7 +61,7 @@ Collective = Literal["pairwise", "ring", "one-ring", "hierarchical"]
 COLLECTIVES: tuple[str, ...] = get_args(Collective)
 """The algorithms of all-reduces."""
 
-MOST_PARTS = 8
+MAX_PARTS_OF_H1 = 8
 """The most parts of H1 between groups of accelerators."""
 
 
@@ -124,10 +124,10 @@ class Array(Documented, Document):
     bucket: OptionalBytes = None
     """The most bytes of gradients that are all-reduced together; None for each by itself."""
     overlap: Literal["none", "gradient", "branches", "prefetch"] | None = None
-    """What a step's exchanges overlap, as the simulator's option; None for nothing."""
+    """Which exchanges overlap, as the simulator's option; None for none."""
     overlap_efficiency: Part | None = None
-    """What computations and exchanges keep of their rates while they overlap: both run at
-    1 / (2 - e) of them. At 1, or None, at all; near 0 nothing is gained."""
+    """The efficiency e of overlap: overlapping computations and exchanges run at 1 / (2 - e) of
+    their rates. At 1, or None, at full rates; near 0 nothing is gained."""
     ring: Annotated[bool | None, Strict(), AfterValidator(_true_or_none)] = None
     """Whether keys and values of context parallelism move beside the parts of attention."""
     hidden: Part | None = None
@@ -174,18 +174,18 @@ class Array(Documented, Document):
                 f"accelerator: groups should have the topology's {total:,} accelerators together,"
                 f" got {together}"
             )
-        parts, per_part = self.hierarchy().sizes[0], self._in_each_part
+        parts, per_part = self.hierarchy().sizes[0], self._part_size
         if any(count % per_part for count in counts):
             raise rule(
                 f"whole_levels: should be false where groups are no parts of H1, of"
                 f" {per_part:,} accelerators each, got {together}"
             )
-        if parts > MOST_PARTS:
+        if parts > MAX_PARTS_OF_H1:
             raise rule(
-                f"accelerator: groups should be at most {MOST_PARTS} equal parts together, got"
+                f"accelerator: groups should be at most {MAX_PARTS_OF_H1} equal parts together, got"
                 f" {parts} of {per_part:,} in {together}"
             )
-        check_alike(self.groups, together)
+        check_equal_kernels(self.groups, together)
         return self
 
     @property
@@ -199,11 +199,11 @@ class Array(Documented, Document):
         return 1.0 if self.overlap_efficiency is None else self.overlap_efficiency
 
     def in_lockstep(self, overlap: str) -> bool:
-        """Return whether accelerators do the same at the same instants in a step of any plan.
+        """Return whether accelerators run in lockstep in a step of any plan.
 
-        They do if all messages of an exchange go as far and share their links with as many others,
-        also where two exchanges are under way. On a torus or mesh that is known of one alone, at
-        levels of two parts and around whole dimensions.
+        They do if all messages of an exchange cross equally many links and share them with equally
+        many others, even if two exchanges are under way. On a torus or mesh that is known only for
+        single exchanges, at levels of two parts and around whole dimensions.
 
         Parameters
         ----------
@@ -213,7 +213,7 @@ class Array(Documented, Document):
         Source: docs/assumptions.md.
         """
         kind, pairwise = self.topology.kind, self.collective == "pairwise"
-        if self.interconnect.accelerators > MAX_LISTED:  # else they are not simulated
+        if self.interconnect.accelerators > MAX_LISTED:  # otherwise they are not simulated
             return True
         if kind == "htree":
             return pairwise
@@ -234,14 +234,14 @@ class Array(Documented, Document):
         return self.accelerators if isinstance(self.accelerators, tuple) else ()
 
     @property
-    def _in_each_part(self) -> int:
+    def _part_size(self) -> int:
         """The number of accelerators in each part of H1."""
         return self.interconnect.accelerators // self.hierarchy().sizes[0]
 
     @property
     def parts_of_groups(self) -> tuple[int, ...]:
-        """How many parts of H1 each group has; none where all accelerators are identical."""
-        return tuple(group.count // self._in_each_part for group in self.groups)
+        """The number of parts of H1 in each group; empty if all accelerators are identical."""
+        return tuple(group.count // self._part_size for group in self.groups)
 
     @property
     def groups_of_parts(self) -> tuple[AcceleratorGroup, ...]:
@@ -251,14 +251,14 @@ class Array(Documented, Document):
 
     @property
     def accelerators_of_parts(self) -> tuple[Accelerator, ...]:
-        """One of each part of H1 between groups of accelerators; else one of all."""
+        """An accelerator of each part of H1 between groups; otherwise a single one."""
         return self.groups_of_parts or (self.accelerator,)
 
     @property
     def members(self) -> tuple[range, ...]:
         """The numbers of the accelerators in each part of H1."""
-        firsts = range(0, self.interconnect.accelerators, self._in_each_part)
-        return tuple(range(first, first + self._in_each_part) for first in firsts)
+        firsts = range(0, self.interconnect.accelerators, self._part_size)
+        return tuple(range(first, first + self._part_size) for first in firsts)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -294,8 +294,8 @@ class Array(Documented, Document):
         if self.whole_levels:
             return levels
         if prod(map(prod, levels)) % first:
-            first = 1  # as is refused
-        # Groups lie between the parts of H1, whatever the factors of the topology's first levels.
+            first = 1  # this is refused elsewhere
+        # With groups, H1 divides the accelerators by groups, whatever the topology's first levels.
         while merged % first:
             merged, levels = merged * prod(levels[0]), levels[1:]
         between = [(first, *Hierarchy((merged // first,)).in_primes.sizes)] if first > 1 else []
@@ -303,7 +303,7 @@ class Array(Documented, Document):
 
     @property
     def _between_groups(self) -> int:
-        """The fewest equal parts of which each group is a whole number; 1 without groups."""
+        """The fewest equal parts of which each group has a whole number; 1 without groups."""
         counts = [group.count for group in self.groups]
         return sum(counts) // gcd(*counts) if counts else 1
 
@@ -361,7 +361,7 @@ class Array(Documented, Document):
         kind = self.topology.kind
         return f"whose {count:,} accelerators, of kind {kind}, are in no equal parts of two or more"
 
-    def hop(self, part: int, parts: int, ahead: int = 1) -> BisectionLink:
+    def stage_link(self, part: int, parts: int, ahead: int = 1) -> BisectionLink:
         """Return the link of messages from the accelerators of a part to another one's.
 
         Each sends to the one at its place. Seconds are those of a byte, counting the bytes of all

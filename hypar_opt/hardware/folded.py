@@ -1,4 +1,4 @@
-"""Arrays too large to list: one link stands for all that are loaded alike."""
+"""Arrays too large to list: one link represents all equally loaded ones."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ MAX_LISTED = 2**16
 four times as many needs a gigabyte."""
 
 _REPRESENTATIVES: Block = (1,)
-"""Stands for the accelerators whose messages represent all others', whatever the exchange."""
+"""A placeholder for the accelerators whose messages represent all others'."""
 
 
 class FoldedInterconnect(Interconnect):
-    """The links of a symmetric array, one for all that any exchange loads alike.
+    """The links of a symmetric array, with one representative of links that are loaded equally.
 
-    A link's ``count`` says for how many it stands. Loads, rates and times are those of the whole
-    array, as long as all accelerators run in lockstep; what needs each link or accelerator by
-    itself is refused.
+    A link's ``count`` is the number that it represents. Loads, rates and times are those of the
+    whole array, as long as all accelerators run in lockstep; whatever needs individual links or
+    accelerators is refused.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class FoldedInterconnect(Interconnect):
         return self.graph
 
     def block(self, digits: Iterable[int]) -> Block:
-        """Return what stands for the accelerators whose messages represent all others'."""
+        """Return a placeholder for the accelerators whose messages represent all others'."""
         del digits
         return _REPRESENTATIVES
 
@@ -85,17 +85,17 @@ class FoldedInterconnect(Interconnect):
 
     @abstractmethod
     def _represented(self, pattern: MessagePattern) -> Traffic:
-        """Return the routes of messages, each of which stands for as many of a pattern's."""
+        """Return the routes of messages, each of which represents equally many of a pattern's."""
 
 
 class FoldedTree(FoldedInterconnect):
-    """A tree in which all nodes of a depth have as many children, on links alike.
+    """A tree in which all nodes of a depth have equally many children, on equal links.
 
     Parameters
     ----------
     branches
-        From the accelerators up: the link above the first subtree of so many accelerators, from it
-        to its parent.
+        From the accelerators up, by size of subtrees: the link from the first subtree to its
+        parent.
     """
 
     def __init__(self, branches: Sequence[tuple[Link, int]], sizes: Sequence[int]) -> None:
@@ -111,17 +111,17 @@ class FoldedTree(FoldedInterconnect):
 
     def loads(self, pattern: MessagePattern) -> tuple[Traffic, NDArray[Any]]:
         traffic = self.traffic(pattern, _REPRESENTATIVES)
-        # As many messages leave each subtree of a size: a pattern adds to a number, whatever its
-        # higher digits.
+        # Equally many messages leave all subtrees of a size: a pattern adds to a number regardless
+        # of its higher digits.
         below = self._below[np.array(self.channel_link)]
         crossing = traffic.loads(len(self.channel_link))
         return traffic, crossing * below // len(traffic.hops)
 
     def _represented(self, pattern: MessagePattern) -> Traffic:
-        # Digits that the pattern leaves make no difference to a route's links.
+        # Digits that the pattern does not change do not affect a route's links.
         senders = self.group(pattern.digits)
         receivers = self.receivers(pattern, senders)
-        # Each message crosses the lowest links: so many of them.
+        # The number of lowest links that each message crosses.
         climbs = sum((senders // n != receivers // n).astype(np.intp) for n in self._below)
         check_crossed(2 * int(climbs.sum()))
         messages = np.repeat(np.arange(len(senders), dtype=np.int32), climbs)
@@ -142,9 +142,9 @@ class FoldedTree(FoldedInterconnect):
 
 
 class FoldedGrid(FoldedInterconnect):
-    """A torus or mesh of alike links, as one line of each dimension.
+    """A torus or mesh of equal links, represented by one line of each dimension.
 
-    Exchanges are along one dimension each, and load all of its lines alike.
+    An exchange is along one dimension, and loads all of its lines equally.
 
     Parameters
     ----------

@@ -74,9 +74,9 @@ class GridPaths(Frozen, Paths):
 
     @classmethod
     def of(cls, shape: Sequence[int], links: Sequence[Link]) -> Self | None:
-        """Return the paths over a grid's links; None if they are not alike, or not a grid.
+        """Return the paths over a grid's links; None if they are unequal, or no grid.
 
-        A topology may have inherited its shape, and have changed its graph.
+        A topology may inherit a shape but change the graph.
         """
         latencies = {link.latency for link in links}
         ends = [(link.source, link.target) for link in links]
@@ -90,7 +90,7 @@ class GridPaths(Frozen, Paths):
         neighbours = (lengths == 1) | (lengths == sizes - 1) & (sizes > 1)
         if ((steps != 0).sum(axis=0) != 1).any() or (neighbours != (steps != 0)).any():
             return None
-        # All are links of the grid, and no two the same, so it is whole if there are as many.
+        # All are distinct links of the grid, so it is complete if their number is right.
         count = prod(shape)
         per_line = [size if wrapped and size > 2 else size - 1 for size in shape]
         if len(links) != sum(count // size * n for size, n in zip(shape, per_line, strict=True)):
@@ -202,12 +202,12 @@ class GridPaths(Frozen, Paths):
                     sign * along % size
                     for sign, along, size in zip(signs, position, self.shape, strict=True)
                 )
-                way = 2 * dimension + (FORWARD if signs[dimension] > 0 else BACKWARD)
+                direction = 2 * dimension + (FORWARD if signs[dimension] > 0 else BACKWARD)
                 # Paths that turn at different corners share what they cross before.
-                shares[offset, way] += share / boxes
+                shares[offset, direction] += share / boxes
         return _Crossed(
             np.array([offset for offset, _ in shares], np.int32),
-            np.array([way for _, way in shares], np.int32),
+            np.array([direction for _, direction in shares], np.int32),
             list(shares.values()),
         )
 
@@ -242,5 +242,5 @@ def _box(lengths: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int, Fractio
 
 
 def _orders(steps: Sequence[int]) -> int:
-    """Return in how many orders steps along the dimensions can be taken."""
+    """Return the number of orders in which steps along dimensions can be taken."""
     return factorial(sum(steps)) // prod(map(factorial, steps))

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Load:
-    """What a pattern's messages load, of one byte from every accelerator."""
+    """The load of a pattern's messages, with one byte from every accelerator."""
 
     unit: int
-    """How many units of a channel's load are a byte."""
+    """The units of a channel's load in a byte."""
     of_channels: NDArray[Any]
     hops: Fraction
     """The mean of all messages."""
@@ -190,7 +190,7 @@ class Interconnect:
         return self.paths.block([self.place(number) for number in digits])
 
     def between(self, digit: int, times: int = 1) -> tuple[MessageRound, ...]:
-        """Return the rounds of an exchange between the parts that one digit tells apart.
+        """Return the rounds of an exchange between the parts that one digit distinguishes.
 
         Parameters
         ----------
@@ -216,7 +216,7 @@ class Interconnect:
         return around_rings(tuple(map(Group, ordered, counts)), times, at_once)
 
     def bisection(self, digit: int, among: range | None = None) -> BisectionLink:
-        """Return the link of an exchange between the parts that one digit tells apart.
+        """Return the link of an exchange between the parts that one digit distinguishes.
 
         Of n parts it has the mean latency of the n - 1 rounds in which every accelerator sends to
         each other one whose number differs in that digit alone.
@@ -244,8 +244,8 @@ class Interconnect:
         Parameters
         ----------
         among
-            The numbers of the accelerators that take part; None for all. Seconds are always those
-            of as many bytes from every accelerator of the array.
+            The numbers of the participating accelerators; None for all. Seconds are always those of
+            equally many bytes from every accelerator of the array.
         """
         key = tuple(rounds), among
         if key not in self._of_rounds:
@@ -301,7 +301,7 @@ class Interconnect:
         """Return the accelerator that every accelerator, or some, send to in a pattern."""
         number = np.arange(self.accelerators) if senders is None else senders
         moved, carried = number.copy(), np.full_like(number, pattern.shift)
-        # What a digit cannot hold is carried to the next; what the last cannot is dropped.
+        # Overflow of a digit is carried to the next; that of the last is dropped.
         for stride, parts in map(self.place, pattern.digits):
             digit = number // stride % parts
             carried, added = np.divmod(digit + carried, parts)
@@ -309,7 +309,7 @@ class Interconnect:
         return moved
 
     def _at_once(self, lanes: tuple[Lane, ...], among: range | None) -> BisectionLink:
-        """Return the link of messages sent at once, by what it takes for a byte of the exchange.
+        """Return the link of messages sent at once, by the seconds of a byte of the exchange.
 
         The bottleneck channel decides: under max-min fairness its flows share it equally until
         all are done, and every other flow is at least as fast.
@@ -332,7 +332,7 @@ class Interconnect:
         return self._links[lanes, among]
 
     def _load(self, pattern: MessagePattern, among: range | None) -> _Load:
-        """Return what a pattern's messages load; many exchanges send several patterns at once."""
+        """Return the load of a pattern's messages; exchanges may send several patterns at once."""
         if (pattern, among) not in self._loads:
             if among is None:
                 traffic, loads = self.loads(pattern)

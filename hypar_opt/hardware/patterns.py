@@ -25,7 +25,7 @@ class MessagePattern(NamedTuple):
         The digits in which the numbers of a group's accelerators differ, in ascending order; from
         0, the least significant. Where levels are halves, these are bits.
     shift
-        How far on in the group, by number, the receiver is; the first follows the last.
+        The distance, by number in the group, of the receiver; the first follows the last.
     """
 
     digits: tuple[int, ...]
@@ -38,7 +38,7 @@ class Lane(NamedTuple):
     Parameters
     ----------
     share
-        Of all bytes that an accelerator sends in the exchange.
+        The fraction of all bytes that an accelerator sends in the exchange.
     """
 
     pattern: MessagePattern
@@ -101,21 +101,21 @@ def around_rings(rings: tuple[Group, ...], times: int, at_once: bool) -> tuple[M
             MessageRound((Lane(MessagePattern(ring.digits), Fraction(1, messages)),), messages),
         )
     everyone = prod(ring.accelerators for ring in rings)
-    # A message's part of the tensor, over what an accelerator sends of it in all rounds.
-    of_tensor = Fraction(everyone, times * (everyone - 1))
+    # A message's part of the tensor, relative to what an accelerator sends in all rounds.
+    share = Fraction(everyone, times * (everyone - 1))
     parts = [Fraction(1, 2 * count)] * count
     rounds: list[MessageRound] = []
     for phase in range(count):
-        ways = [rings[(first + phase) % count] for first in range(count)]
-        parts = [part / way.accelerators for part, way in zip(parts, ways, strict=True)]
+        orders = [rings[(first + phase) % count] for first in range(count)]
+        parts = [part / order.accelerators for part, order in zip(parts, orders, strict=True)]
         # Smaller rings are done first.
         done = 0
-        for size in sorted({way.accelerators for way in ways}):
+        for size in sorted({order.accelerators for order in orders}):
             lanes = tuple(
-                Lane(MessagePattern(way.digits, shift), part * of_tensor)
-                for part, way in zip(parts, ways, strict=True)
-                if way.accelerators >= size
-                for shift in (1, way.accelerators - 1)
+                Lane(MessagePattern(order.digits, shift), part * share)
+                for part, order in zip(parts, orders, strict=True)
+                if order.accelerators >= size
+                for shift in (1, order.accelerators - 1)
             )
             rounds.append(MessageRound(lanes, size - 1 - done))
             done = size - 1

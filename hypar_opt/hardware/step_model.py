@@ -1,4 +1,4 @@
-"""How a training step on an array is counted: as it runs today, or as HyPar's paper counts it."""
+"""The model of a training step on an array: as it runs today, or as in HyPar's paper."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hypar_opt.frozen import FrozenDict
 
 
 class StepModel(NamedTuple):
-    """What an array's ``model`` decides: defaults of problems, uneven shards, and memory.
+    """The meaning of an array's ``model``: defaults of problems, uneven shards, and memory.
 
-    Its own defaults are those of an array that states no model: of a step as it runs.
+    The fields' defaults are those of an array that states no model: of a step as it runs.
 
     Parameters
     ----------
@@ -19,15 +19,15 @@ class StepModel(NamedTuple):
     objective, choices
         What a problem minimises, and the choices of its layers, unless it says so.
     element_bytes
-        The size that goes without saying; None if a plan's title always names it.
+        The element size that titles of plans do not mention; None to mention any.
     runnable
         Whether plans are those that a framework can run, unless a problem says otherwise.
     by_largest_shard
         Whether a layer takes as long as its largest shard where an axis is split unevenly; else as
         long as the mean.
     memory_by_tensor
-        Whether memory is what a device holds at its fullest moment, tensor by tensor; else the
-        weights, gradients and state, and the input and output of all layers with their errors.
+        Whether memory is a device's peak, tensor by tensor; else it is the weights, gradients and
+        state, and the input and output of all layers with their errors.
     """
 
     reading: str = "executed"

@@ -1,4 +1,4 @@
-"""Which of a problem's constraints are in conflict, where no plan satisfies all of them.
+"""An irreducible set of conflicting constraints, for a problem without a feasible plan.
 
 A deletion filter leaves out one constraint after the other: without it the others still conflict,
 and it is not needed, or they do not, and it stays. What remains is irreducible: without any one of
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 MAX_MEMBERS = 64
-"""The most constraints of which some are left out: each check takes a while on large networks."""
+"""The most constraints that the filter takes: each check takes a while on large networks."""
 
 _SPLITS = ("even", "runnable")
-"""The constraints on what all splits have to be."""
+"""The constraints on all splits."""
 
 Member = tuple[str, str]
 """One constraint: ``("fix", "fc1=data")``, or ``even``, ``runnable`` or ``memory`` and ``""``."""
@@ -48,7 +48,7 @@ def feasible_constraints(problem: Problem, workload: Workload) -> ConstraintSet:
     try:
         return _checked(problem, workload)
     except InfeasibleError as error:
-        names = list(map(in_words, conflict(problem, workload)))
+        names = list(map(described_member, conflict(problem, workload)))
         if len(names) < 2 or all(name in error.message for name in names):
             raise
         together = f"{', '.join(names[:-1])} and {names[-1]}"
@@ -58,7 +58,7 @@ def feasible_constraints(problem: Problem, workload: Workload) -> ConstraintSet:
 def conflict(problem: Problem, workload: Workload) -> tuple[Member, ...]:
     """Return an irreducible set of constraints that no plan satisfies together.
 
-    None where there are too many to tell, or where a plan satisfies all.
+    None if there are too many constraints to check, or a plan satisfies all.
     """
     members = members_of(problem.constraints)
     if len(members) > MAX_MEMBERS or not _conflict(members, problem, workload):
@@ -71,19 +71,19 @@ def conflict(problem: Problem, workload: Workload) -> tuple[Member, ...]:
 
 
 def members_of(constraints: Constraints) -> list[Member]:
-    """Return the constraints one by one; a pin that is stated twice is one."""
+    """Return the constraints one by one; a pin that is stated twice counts once."""
     members = [("fix", pin) for pin in dict.fromkeys(constraints.fix)]
     members += [(name, "") for name in _SPLITS if getattr(constraints, name)]
     return members + ([("memory", "")] if constraints.memory is not None else [])
 
 
-def in_words(member: Member) -> str:
+def described_member(member: Member) -> str:
     """Return a constraint for a message."""
     name, pin = member
     return argument(f"constraints.{name}", pin or None)
 
 
-def only(constraints: Constraints, members: Sequence[Member]) -> Constraints:
+def with_members(constraints: Constraints, members: Sequence[Member]) -> Constraints:
     """Return some of the constraints, without the others."""
     flags: Mapping[str, object] = {name: (name, "") in members for name in _SPLITS}
     pins = tuple(pin for name, pin in members if name == "fix")
@@ -96,13 +96,13 @@ def forbidden_by(
 ) -> Iterator[tuple[Member, NDArray[np.bool_]]]:
     """Yield each constraint but the memory, and whether it forbids a state, ``(nodes, states)``.
 
-    What splits have to be follows from pins too: a layer may be whole where none fits.
+    Constraints on splits interact with pins: a layer may be whole where no split fits.
     """
     members = members_of(problem.constraints)
     pins = [member for member in members if member[0] == "fix"]
 
-    def allowed(*own: Member) -> NDArray[np.bool_]:
-        constraints = only(problem.constraints, own)
+    def allowed(*selected: Member) -> NDArray[np.bool_]:
+        constraints = with_members(problem.constraints, selected)
         alone = problem.model_copy(update={"constraints": constraints})
         return ConstraintSet(alone, workload).allowed(states)
 
@@ -111,8 +111,8 @@ def forbidden_by(
         if member in pins:
             yield member, free & ~allowed(member)
         elif member[0] != "memory":
-            beside = () if _conflict(pins, problem, workload) else pins
-            yield member, allowed(*beside) & ~allowed(*beside, member)
+            further_pins = () if _conflict(pins, problem, workload) else pins
+            yield member, allowed(*further_pins) & ~allowed(*further_pins, member)
 
 
 def _checked(problem: Problem, workload: Workload) -> ConstraintSet:
@@ -122,7 +122,7 @@ def _checked(problem: Problem, workload: Workload) -> ConstraintSet:
 
 
 def _conflict(members: Sequence[Member], problem: Problem, workload: Workload) -> bool:
-    constraints = only(problem.constraints, members)
+    constraints = with_members(problem.constraints, members)
     try:
         _checked(problem.model_copy(update={"constraints": constraints}), workload)
     except InfeasibleError:

@@ -1,9 +1,9 @@
 """Constraints on a plan: pinned choices, even splits, memory.
 
-A constraint on all levels becomes one on each level: a choice is allowed if there are choices
-at the levels below that complete it feasibly. Layers are independent in that, but for the memory
-of weights that several of them share, so the rule is exact: for pins and even splits layer by
-layer, for memory on the sum over layers of the least load that each can still reach.
+A constraint on all levels becomes one on each level: a choice is allowed if there are choices at
+the levels below that complete it feasibly. Layers are independent in that, except for the memory of
+weights that several of them share, so the rule is exact: layer by layer for pins and even splits,
+and for memory on the sum of the least loads that layers can still reach.
 
 Source: docs/decisions/0005-joint-optimum.md.
 """
@@ -38,13 +38,13 @@ from hypar_opt.workload.splitting import may_split_tensors
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.table import CostTable, Limit
-    from hypar_opt.instance.least_loads import Way
+    from hypar_opt.instance.least_loads import WeightSplits
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.contiguous import Orders
     from hypar_opt.workload.tensors import Workload
 
-MAX_WAYS = 1_000
-"""Up to this many splits of shared weights are compared at a level, each in a separate table."""
+MAX_WEIGHT_SPLITS = 1_000
+"""The most splits of shared weights that are compared at a level, each in a separate table."""
 
 
 class ConstraintSet:
@@ -55,12 +55,13 @@ class ConstraintSet:
     HyparError
         If pins name a layer, level or choice that does not exist.
     InfeasibleError
-        If pins conflict; whether there is a plan, `check_feasible` tells.
+        If pins conflict; `check_feasible` checks whether there is a plan.
 
     Parameters
     ----------
     corners
-        Those of a simplex of shares between which constraints hold; none for the problem's.
+        The corners of a simplex of shares for which constraints hold; empty for the problem's
+        shares.
     """
 
     def __init__(
@@ -77,8 +78,10 @@ class ConstraintSet:
             self._memory = min(problem.part_memory)  # of equal parts
             if problem.has_unequal_parts:
                 simplex = [*map(tuple, corners)] or [problem.part_shares]
-                of_parts = zip(*map(Share.of_parts, simplex), strict=True)
-                self._shares = [min(shares, key=lambda share: share.scaled) for shares in of_parts]
+                shares_of_parts = zip(*map(Share.of_parts, simplex), strict=True)
+                self._shares = [
+                    min(shares, key=lambda share: share.scaled) for shares in shares_of_parts
+                ]
         self._workload, self._problem = workload, problem
         self._rule = problem.rule_at_any_share if corners else problem.split_rule
         self._hierarchy = self._rule.hierarchy if self._rule else problem.hierarchy
@@ -92,7 +95,7 @@ class ConstraintSet:
         return LeastLoads(self._problem, self._workload, self._rule)
 
     def within(self, orders: Orders) -> ConstraintSet:
-        """Return them for states that split images at none but the first levels of an order."""
+        """Return the constraints if only the first levels of an order split images."""
         limited = copy(self)
         limited._orders = orders
         return limited
@@ -131,24 +134,26 @@ class ConstraintSet:
         return self._completed(table, above, None) if self.any else table
 
     def by_weight_layout(self, table: CostTable, above: Rows) -> list[CostTable]:
-        """Return a level's table for each way in which it and those below may split shared weights.
+        """Return a level's tables, one for each split of shared weights from that level on.
 
         Together they allow the assignments that the levels below can complete within the memory.
         Tables that allow nothing are left out; there are none where `level` suffices.
         """
         if not (self.couple_layers and self._workload.weight_users):
             return []
-        ways = list(islice(self._loads.ways(len(above)), MAX_WAYS + 1))
-        if len(ways) > MAX_WAYS:
+        splits = list(islice(self._loads.weight_splits(len(above)), MAX_WEIGHT_SPLITS + 1))
+        if len(splits) > MAX_WEIGHT_SPLITS:
             memory, joint = argument("constraints.memory"), argument("search", "joint")
             raise RefusedError(
                 f"{memory} level by level compares all splits of the weights that layers share, at"
-                f" most {MAX_WAYS:,}; it needs {joint}"
+                f" most {MAX_WEIGHT_SPLITS:,}; it needs {joint}"
             )
-        tables = (self._completed(table, above, way) for way in ways)
+        tables = (self._completed(table, above, split) for split in splits)
         return [table for table in tables if not trivially_infeasible(table)]
 
-    def _completed(self, table: CostTable, above: Rows, way: Way | None) -> CostTable:
+    def _completed(
+        self, table: CostTable, above: Rows, weight_splits: WeightSplits | None
+    ) -> CostTable:
         if self._shares:
             raise RefusedError(
                 f"{argument('constraints.memory')} in unequal groups of accelerators needs"
@@ -160,7 +165,7 @@ class ConstraintSet:
         for parts in {tuple(column) for column in split.tolist()}:
             layers = np.all(split == np.array(parts, split.dtype), axis=1)
             for choice in range(table.choices):
-                load = self._loads.completed(len(above), parts, choice, way)
+                load = self._loads.completed(len(above), parts, choice, weight_splits)
                 loads[layers, choice] = load[layers]
         allowed = loads < self._loads.impossible
         allowed &= may_go_on(self._workload, above)
@@ -184,7 +189,7 @@ class ConstraintSet:
 
     @property
     def capacities(self) -> list[int]:
-        """The bytes of all accelerators together; of unequal parts as if all were of each."""
+        """The bytes of all accelerators together; one for each unequal part, scaled to all."""
         if self.capacity is None:
             return []
         memory, count = self._problem.part_memory, self._problem.accelerators
@@ -219,8 +224,8 @@ class ConstraintSet:
             return allowed, loads
         columns = np.array(states, np.intp).reshape(len(states), -1).T
         parts = np.ones((len(states), len(self._choices)), exact_dtype(self._problem.accelerators))
-        # Many of the thousands of states split a layer into equally many parts above a level: they
-        # are equal there.
+        # Many of the thousands of states split a layer into equally many parts above a level, and
+        # are equivalent there.
         for level, size in enumerate(self._hierarchy.sizes):
             for choice in range(len(self._choices)):
                 deadline.check()
@@ -254,7 +259,7 @@ class ConstraintSet:
         Parameters
         ----------
         nodes : (levels, nodes)
-            The choices of all nodes, where shared tensors' are known.
+            The choices of all nodes, if those of shared tensors are known.
 
         Raises
         ------
@@ -289,7 +294,7 @@ class ConstraintSet:
 
     @cached_property
     def only_plan(self) -> tuple[tuple[int, ...], ...] | None:
-        """The choices of all nodes, ``(levels, nodes)``, where pins leave one plan; else None."""
+        """The choices of all nodes, ``(levels, nodes)``, if pins leave only one plan; else None."""
         workload = self._workload
         free = {*range(len(workload.nodes))} - workload.weight_users.keys()
         if not self._constraints.fix or not self._levels:
@@ -325,7 +330,7 @@ class ConstraintSet:
                 )
 
     def _with_shared_weights(self, row: Sequence[int]) -> Sequence[int]:
-        """Return all nodes' choices, with any of shared tensors, which take no memory."""
+        """Return choices of all nodes; those of shared tensors, without memory, are arbitrary."""
         return with_users(self._workload, [0] * self._workload.shared + list(row))
 
     def allow(self, rows: Sequence[Sequence[int]]) -> bool:
@@ -347,7 +352,7 @@ class ConstraintSet:
         Parameters
         ----------
         parts : (choices,)
-            Into how many parts each choice splits every layer over all levels.
+            The number of parts into which each choice splits every layer over all levels.
         """
         return self._loads.load(parts)
 
@@ -356,12 +361,12 @@ class ConstraintSet:
         return -(-self._loads.least_of_plans() // self._problem.accelerators)
 
     def _limits(self, allowed: NDArray[np.bool_], loads: Integers) -> tuple[Limit, ...]:
-        """Return the loads with their capacities, of unequal parts of H1 those of each; or none.
+        """Return loads with their capacities, one for each unequal part of H1; none without memory.
 
         Raises
         ------
         InfeasibleError
-            If the least loads of all together exceed them.
+            If the sum of all least loads exceeds them.
         """
         if not self.couple_layers:
             return ()
@@ -383,7 +388,7 @@ class ConstraintSet:
         return tuple(zip(loads, self.capacities, strict=True))
 
     def _allowed_tensors(self, parts: Parts) -> NDArray[np.bool_]:
-        """Return the shared nodes whose tensors may be split into so many parts."""
+        """Return which shared tensors may be split into some numbers of parts."""
         return may_split_tensors(self._workload, self._rule, parts)
 
     def check_feasible(self) -> None:

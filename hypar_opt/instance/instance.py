@@ -47,17 +47,18 @@ if TYPE_CHECKING:
 class Instance:
     """A problem on a network, built once and passed on.
 
-    Tensors, cost model and constraints are computed on first use, and then kept.
+    Tensors, cost model and constraints are computed on first use, and then cached.
     """
 
     network: Network
     problem: Problem
     bounded: Callable[[CostModel, Workload], CostModel] | None = None
-    """Returns the bound that is searched in place of the problem's cost; None for that itself."""
+    """Returns the bound that is minimised in place of the problem's cost; None for the cost
+    itself."""
 
     @classmethod
     def to_search(cls, network: Network, problem: Problem) -> Instance:
-        """Return a problem to find plans of: layers may be whole where nothing else fits.
+        """Return a problem to search: layers may be whole where no split fits.
 
         Raises
         ------
@@ -114,7 +115,7 @@ class Instance:
         return self._changed({"share": share}, *attributes)
 
     def trained(self, training: Training) -> Instance:
-        """Return the problem of plans that train in one way."""
+        """Return the problem with another way of training."""
         problem = self.problem.model_copy(update={"training": training})
         count, choices = training.micro_batches, self._choices
         if count not in choices:
@@ -123,19 +124,19 @@ class Instance:
 
     @cached_property
     def _choices(self) -> dict[int | None, tuple[str, ...]]:
-        """By micro-batches, whose size alone says what has to be whole."""
+        """By micro-batches, whose size alone determines which layers have to be whole."""
         return {self.problem.training.micro_batches: self.problem.choices}
 
     def _changed(self, update: Mapping[str, object], *attributes: str) -> Instance:
-        """Return the problem with other fields, on the same tensors, with what else is kept."""
+        """Return the problem with other fields, except for some attributes with the same caches."""
         variant = replace(self, problem=self.problem.model_copy(update=update))
-        # What is computed on first use is among the attributes.
+        # Cached properties are among the attributes.
         names = {"_plain", "_with_shared", *attributes}
         vars(variant).update({name: value for name, value in vars(self).items() if name in names})
         return variant
 
     def splits_evenly(self, micro_batches: int) -> bool:
-        """Return whether plans split the images of each of a number of micro-batches evenly."""
+        """Return whether plans split the images of each micro-batch evenly."""
         images = self.problem.batch // micro_batches
         return divides_evenly(images, self.problem.hierarchy, self.rule)
 
@@ -178,9 +179,9 @@ class Instance:
         return variant
 
     def with_shares_between(self, corners: Sequence[Sequence[int]]) -> Instance:
-        """Return the problem with constraints that plans keep at any shares between some.
+        """Return the problem with constraints that hold at any shares between some.
 
-        Parts may be uneven at H1, and each holds its least.
+        Parts may be uneven at H1, and each holds the least that it may.
         """
         variant = self.with_cost(self.cost)
         vars(variant)["rule"] = self.problem.rule_at_any_share
@@ -213,7 +214,7 @@ class Instance:
 
     @cached_property
     def rule(self) -> SplitRule | None:
-        """How levels may split layers, and shared tensors too; None for any way."""
+        """How levels may split layers and shared tensors; None without a rule."""
         return self.problem.split_rule
 
     @cached_property
@@ -236,12 +237,12 @@ class Instance:
 
     @cached_property
     def charge_cache(self) -> ChargeCache:
-        """What boundaries are charged, for the next search by a cost that differs in nodes only."""
+        """Charges of boundaries, for the next search with a cost that differs only in nodes."""
         return ChargeCache()
 
     @cached_property
     def node_modes(self) -> dict[Hashable, Sequence[NodeModes]]:
-        """The charges and loads of `LayerModes`, by what tells these apart."""
+        """The charges and loads of `LayerModes`, by a key of each."""
         return {}
 
     @cached_property

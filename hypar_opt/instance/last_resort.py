@@ -1,4 +1,4 @@
-"""Whether layers have to be whole at some levels, where no split of them fits a problem."""
+"""Whether layers have to be whole at some levels, because no split fits the constraints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def with_last_resort(network: Network, problem: Problem) -> Problem:
 
 
 def _is_feasible(network: Network, problem: Problem) -> bool:
-    # The memory is another matter: a plan that is whole takes more.
+    # Not for memory: a plan with whole layers takes more.
     constraints = problem.constraints.model_copy(update={"memory": None})
     problem = problem.model_copy(update={"constraints": constraints})
     shared = network.shares_tensors(problem.choices)

@@ -1,8 +1,8 @@
 """The choices that pins, even splits and kinds of layers allow, and their least memory.
 
-Layers are independent in that, but for those that share weights: these are split at a level as all
-of their users split them there, or whole. A `Way` fixes the splits of all shared weights at the
-levels from one on, after which every layer is independent again.
+Layers are independent, except for those that share weights: shared weights are split at a level as
+all of their users split them there, or whole. `WeightSplits` fix the splits of all shared weights
+from some level on, after which layers are independent again.
 
 Source: docs/decisions/0005-joint-optimum.md, docs/decisions/0010-graphs.md.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Parts = tuple[int, ...]
 """The number of parts into which each choice of a layer splits it at the levels above."""
 
-Way = tuple[tuple[int, ...], ...]
+WeightSplits = tuple[tuple[int, ...], ...]
 """The choices of all shared weights' nodes at each level from one on."""
 
 
@@ -54,8 +54,8 @@ class LeastLoads:
     pinned
         The pinned choice of each node at each level, if it has one.
     impossible
-        The load of a choice that no plan completes: more than that of any plan. Without a limit no
-        loads are compared, and all others are 0.
+        The load of a choice that no plan completes: above that of any plan. Without a limit all
+        other loads are 0.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class LeastLoads:
         self._sizes, self._choices = parts.sizes, len(problem.choices)
         self._levels = len(self._sizes)
         self.pinned = pinned_choices(problem, workload)
-        # The first level with the same parts and pins as each.
+        # For each level, the first level with the same parts and pins.
         self._one_sided = [choice in PART_WORDS for choice in problem.choices]
         level_keys: list[tuple[object, ...]] = [
             (size, any(self._one_sided) and not level) for level, size in enumerate(self._sizes)
@@ -80,18 +80,18 @@ class LeastLoads:
                 (*level, *map(frozenset, row))
                 for level, row in zip(level_keys, self.pinned, strict=True)
             ]
-        self._alike = list(map(level_keys.index, level_keys))
+        self._equal_levels = list(map(level_keys.index, level_keys))
         self._forbidden = workload.forbidden.copy()
         self._limits = np.zeros((self._choices, len(workload.nodes)), object)
-        """The most parts of a choice that is a last resort; 0 for any."""
+        """The most parts of a choice that is a last resort; 0 for no limit."""
         self._set_limits()
         self._even = bool(spatial_columns(workload))
         self._by_parts = self._rule is not None or self._even or bool(self._limits.any())
         self._answers: dict[tuple[int, ...], NDArray[np.bool_]] = {}
-        self._least: dict[tuple[int, Parts, Way | None], Integers] = {}
+        self._least: dict[tuple[int, Parts, WeightSplits | None], Integers] = {}
         self.start: Parts = (1,) * self._choices
         """The parts above the first level."""
-        # Parts of unequal shares have loads of their own: `hypar_opt.costs.device_load`.
+        # Loads of parts with unequal shares are in `hypar_opt.costs.device_load`.
         papers = problem.constraints.memory is not None and not problem.device_memory
         self._limited = papers and not (problem.part_memory and problem.has_unequal_parts)
         self.impossible = 1 + (sum(self.load(self.start).tolist()) if self._limited else 0)
@@ -106,27 +106,27 @@ class LeastLoads:
         above
             The parts into which the same choice splits them above.
         stored
-            The choices of shared weights' nodes there; none to leave them free.
+            The choices of shared weights' nodes there; empty to leave them free.
         """
         # Most levels have the same pins, or none.
-        key = (self._alike[level], above if self._by_parts else 0, choice, *stored)
+        key = (self._equal_levels[level], above if self._by_parts else 0, choice, *stored)
         if key not in self._answers:
-            self._answers[key] = self._may_make(level, above, choice, stored)
+            self._answers[key] = self._allowed_at(level, above, choice, stored)
             self._answers[key].setflags(write=False)
         return self._answers[key]
 
-    def _may_make(
+    def _allowed_at(
         self, level: int, above: int, choice: int, stored: tuple[int, ...]
     ) -> NDArray[np.bool_]:
         allowed: NDArray[np.bool_] = ~self._forbidden[:, choice]
         if level and self._one_sided[choice]:
             allowed[:] = False  # groups are the parts of H1
-        # No pin at a layer and level leaves all choices.
+        # Without a pin, a layer has all choices at a level.
         allowed &= np.array([not pins or choice in pins for pins in self.pinned[level]])
         parts, limits = above * self._sizes[level], self._limits[choice]
         allowed &= ((limits == 0) | (self._counted(parts) <= limits)).astype(bool)
         if self._rule or self._even:
-            # Shared weights are split as their users are; other choices split other axes.
+            # Shared weights are split like their users, whose other choices split other axes.
             ruled = np.ones(len(allowed), bool)
             ruled[[*self._workload.weight_users]] = False
             fits = may_split(self._workload, self._rule, parts, choice, ruled)
@@ -140,11 +140,11 @@ class LeastLoads:
 
     @property
     def forbids(self) -> bool:
-        """Whether any node lacks a choice, or may split an image into equal parts alone."""
+        """Whether any node lacks a choice, or may split images only into equal parts."""
         return self._even or bool(self._forbidden.any())
 
     def _set_limits(self) -> None:
-        """Let layers be whole only in as many parts as no split of them that fits leaves."""
+        """Limit the parts in which layers are whole to those that no fitting split can avoid."""
         workload = self._workload
         limits: dict[object, tuple[NDArray[np.bool_], int]] = {}
         if REPLICATED_WORDS.isdisjoint(workload.choices):
@@ -159,7 +159,7 @@ class LeastLoads:
             if key not in limits:
                 parts = self._least_whole(node, whole)
                 if parts > 1 and any(layer.statistics):
-                    # What is whole would repeat the sums over what others split.
+                    # Whole layers would repeat the sums of statistics over other splits.
                     for column, choice in enumerate(choices):
                         if choice and choice.axis not in ("", *layer.operator.statistics.axes):
                             self._forbidden[node, column] = True
@@ -169,7 +169,7 @@ class LeastLoads:
             self._forbidden[node], self._limits[whole, node] = limits[key]
 
     def _least_whole(self, node: int, whole: int) -> int:
-        """Return in how few parts a layer may be whole, where its splits are those that fit."""
+        """Return the fewest parts in which a layer is whole, given the splits that fit."""
 
         def fits(level: int, choice: int, parts: int) -> bool:
             pins = self.pinned[level][node]
@@ -203,43 +203,51 @@ class LeastLoads:
         """
         return papers_load(self._workload, self._problem).at(np.array(parts, object)[:, None])
 
-    def completed(self, level: int, above: Parts, choice: int, way: Way | None) -> Integers:
+    def completed(
+        self, level: int, above: Parts, choice: int, weight_splits: WeightSplits | None
+    ) -> Integers:
         """Return each layer's least load after a level's choice; `impossible` if there is none."""
-        loads = self._after(level, above, choice, None)
-        if way is not None:
-            loads[self._tied] = self._after(level, above, choice, way)
+        loads = self._least_after(level, above, choice, None)
+        if weight_splits is not None:
+            loads[self._tied] = self._least_after(level, above, choice, weight_splits)
         return loads
 
-    def minima(self, way: Way | None = None) -> Integers:
+    def minima(self, weight_splits: WeightSplits | None = None) -> Integers:
         """Return each layer's least load over all its choices."""
         loads = self._completed(0, self.start, None)
-        if way is not None:
+        if weight_splits is not None:
             loads = loads.copy()
-            loads[self._tied] = self._completed(0, self.start, way)
+            loads[self._tied] = self._completed(0, self.start, weight_splits)
         return loads
 
-    def _completed(self, level: int, above: Parts, way: Way | None) -> Integers:
+    def _completed(self, level: int, above: Parts, weight_splits: WeightSplits | None) -> Integers:
         """Return the least loads of all layers, or in a way of those that it restricts."""
         if not (self._limited or self._by_parts):
-            above = self.start  # pins do not depend on how often a choice was made above
-        key = level, above, way
+            above = self.start  # pins are independent of how often a choice was made above
+        key = level, above, weight_splits
         if key not in self._least:
             if level == self._levels:
                 free = np.zeros(len(self._workload.nodes), np.int64)
                 load = self.load(above) if self._limited else free
-                self._least[key] = load if way is None else load[self._tied]
+                self._least[key] = load if weight_splits is None else load[self._tied]
             else:
                 choices = range(self._choices)
-                after = [self._after(level, above, choice, way) for choice in choices]
+                after = [
+                    self._least_after(level, above, choice, weight_splits) for choice in choices
+                ]
                 self._least[key] = np.stack(after).min(axis=0)
         return self._least[key]
 
-    def _after(self, level: int, above: Parts, choice: int, way: Way | None) -> Integers:
-        more = one_more(above, choice, self._sizes[level])
-        may = self.may(level, above[choice], choice, () if way is None else way[0])
-        below = None if way is None else way[1:]
-        loads = self._completed(level + 1, more, below)
-        return np.where(may if way is None else may[self._tied], loads, self.impossible)
+    def _least_after(
+        self, level: int, above: Parts, choice: int, weight_splits: WeightSplits | None
+    ) -> Integers:
+        parts = one_more(above, choice, self._sizes[level])
+        may = self.may(
+            level, above[choice], choice, () if weight_splits is None else weight_splits[0]
+        )
+        below = None if weight_splits is None else weight_splits[1:]
+        loads = self._completed(level + 1, parts, below)
+        return np.where(may if weight_splits is None else may[self._tied], loads, self.impossible)
 
     @cached_property
     def _tied(self) -> list[int]:
@@ -251,19 +259,19 @@ class LeastLoads:
         """Return the least load of a plan; `impossible` or more if there is none."""
         shared = self._workload.weight_users
         total: int = sum(np.delete(self.minima(), self._tied).tolist())
-        # Layers that share one layer's weights depend on no others.
+        # Layers that share one layer's weights are independent of all others.
         whole = [replicated(self._workload, weights) for weights in shared]
         for position, (weights, users) in enumerate(shared.items()):
-            ways = (
+            weight_splits = (
                 tuple((*whole[:position], split, *whole[position + 1 :]) for split in splits)
                 for splits in self._splits(0, users)
             )
             nodes = [weights, *users]
-            total += min(sum(self.minima(way)[nodes].tolist()) for way in ways)
+            total += min(sum(self.minima(way)[nodes].tolist()) for way in weight_splits)
         return total
 
-    def ways(self, level: int) -> Iterator[Way]:
-        """Yield ways of shared weights from a level on, one of them equivalent to that of any plan.
+    def weight_splits(self, level: int) -> Iterator[WeightSplits]:
+        """Yield splits of shared weights from a level on, up to equivalence.
 
         Loads and constraints depend on how often a choice is made at levels of equal
         parts and pins, not on the order, so one order of the levels below is enough.
@@ -313,7 +321,7 @@ def one_more(above: Parts, choice: int, size: int) -> Parts:
 
 
 def every_split(sizes: Sequence[int], choices: int) -> set[Parts]:
-    """Return the parts that levels of some sizes may have, whatever is chosen at each."""
+    """Return the numbers of parts that each choice may have over levels of some sizes."""
     splits: set[Parts] = {(1,) * choices}
     for size in sizes:
         splits = {one_more(above, choice, size) for above in splits for choice in range(choices)}

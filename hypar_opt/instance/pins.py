@@ -28,9 +28,9 @@ Pinned = list[list[dict[int, "Pin"]]]
 class Pin:
     """One ``LAYER[@LEVEL]=CHOICE``: a pattern of names, a level from 1 or all, a choice.
 
-    A name without a layer stands for all layers of the block of that name: ``decoder`` and
+    A name that no layer has stands for all layers of the block of that name: ``decoder`` and
     ``decoder.3``. The choice is a word of the layer's kind, or of the problem. ``output of LAYER``
-    stands for the tensor that a layer writes and several read, in the layout that it is stored in.
+    is the tensor that a layer writes and several read, in its stored layout.
     """
 
     layer: str
@@ -123,7 +123,7 @@ def columns_of(pinned: Pinned, nodes: Iterable[int]) -> list[dict[int, int]]:
 
 
 def _check_contiguous(pinned: Pinned, workload: Workload) -> None:
-    """Refuse pins that leave a layer pieces of several parts of images (`are_first`)."""
+    """Refuse pins by which a part of a layer is not contiguous in images (`are_first`)."""
     for column in spatial_columns(workload):
         used = [row for row in pinned if any(list(pins) == [column] for pins in row)]
         for above, row in itertools.combinations(used, 2):
@@ -140,8 +140,8 @@ def _column(pin: Pin, workload: Workload, node: int, problem: Problem) -> int:
     """Return the column of a pin's choice among those of the node's kind."""
     layer, of_node = workload.nodes[node], workload.choices_of_nodes[node]
     words = [choice.word for choice in of_node if choice]
-    # `*=model` applies to every layer of a network, under each kind's word for that choice of the
-    # problem; but no kind uses `whole` for another choice.
+    # `*=model` applies to every layer of a network, in each kind's word for that choice of the
+    # problem; but `whole` is never a word for another choice.
     named = [n for n, choice in enumerate(of_node) if choice and choice.word == pin.choice] or [
         n
         for n, (choice, word) in enumerate(zip(of_node, problem.choices, strict=True))

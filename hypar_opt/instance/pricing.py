@@ -1,4 +1,4 @@
-"""Price a plan again from its choices alone, and refuse a plan that states another cost.
+"""Reprice a plan from its choices alone, and refuse a plan that states another cost.
 
 No code here is shared with a solver: a cost is the sum of the table entries of the choices.
 """
@@ -61,7 +61,7 @@ def price_levels(
     tensors
         The layouts of shared tensors; unless given those that then cost least.
     rule
-        How shared tensors, too, may be split; None for any way.
+        How layers and shared tensors may be split; None without a rule.
     """
     (priced,) = price_plans(workload, cost, [rows], [tensors], rule=rule)
     return priced
@@ -72,7 +72,7 @@ def total_cost(
 ) -> Fraction:
     """Return the cost of a plan, ``(levels, layers)``, in the cost's unit.
 
-    Or, ``charged``, what tables charge it, where that is less.
+    With ``charged``, the sum of its charges in tables, which may be less.
     """
     workload, rule = instance.workload, instance.rule
     (charges,) = _charges(workload, instance.cost, [rows], [tensors], rule=rule, charged=charged)
@@ -93,14 +93,14 @@ def price_plans(
     ----------
     plans : (plans, levels, layers)
     tensors
-        Of each plan; else as in `price_levels`.
+        The layouts of shared tensors in each plan, as for `price_levels`.
     """
     charges = _charges(workload, cost, plans, tensors, rule=rule)
     return [of_plan.levels for of_plan in charges]
 
 
 class _Charges(NamedTuple):
-    """What each level charges a plan, and how many of these are a unit."""
+    """A plan's charges by level, and the charges in a unit."""
 
     of_levels: list[int]
     resolution: int
@@ -115,18 +115,18 @@ class _Charges(NamedTuple):
 
 
 class Charged(NamedTuple):
-    """What a cost model charges a plan, and the paper's baselines."""
+    """The costs of a plan, and of the paper's baselines, under a cost model."""
 
     cost: CostModel
     plan: _Charges
     baselines: Sequence[Fraction]
-    """Those of Data and Model Parallelism; of a run that of the first alone."""
+    """The costs of Data and Model Parallelism; for a run, only of the former."""
 
 
 def charged_beside_baselines(
     instance: Instance, rows: Rows, tensors: Tensors | None, *, run: bool = False
 ) -> Charged:
-    """Return what a plan costs in the problem's objective, or in bytes of a run.
+    """Return the cost of a plan in the problem's objective, or in bytes of a run.
 
     The baselines are priced with the first plan of an instance.
     """
@@ -168,7 +168,7 @@ def _charges(
         return [
             _Charges(charges, cost.resolution) for charges in charges_by_level(workload, cost, full)
         ]
-    # Each by its own shares.
+    # Each plan by its own shares.
     models = [cost.for_plan(workload, nodes) for nodes in full]
     return [
         _Charges(charges_by_level(workload, one, [nodes])[0], one.resolution)
@@ -197,7 +197,7 @@ def _summed(
     ----------
     nodes : (levels, plans, nodes)
     edges : (levels, plans, boundaries)
-        As a cost model returns both.
+        As a cost model returns them.
     sizes
         The numbers of plans, nodes and boundaries.
     """
@@ -230,7 +230,7 @@ def nodes_of(
 def tensors_of(instance: Instance, rows: Rows) -> Tensors:
     """Return the cheapest layouts of a run's shared tensors, given the layers' choices and pins.
 
-    They are cheapest for the problem's objective if it charges them, else in bytes under
+    They are the cheapest in the problem's objective if it charges them, else in bytes under
     ``executed``.
 
     Parameters
@@ -281,7 +281,7 @@ def price(
     tensors
         The layouts of a run's shared tensors; unless given those that then cost least.
     charged
-        What this plan was found to cost, by whatever model.
+        The known cost of this plan, under whichever model.
     """
     problem, workload, cost = instance.problem, instance.workload, instance.cost
     check_choices(workload, rows)

@@ -1,4 +1,4 @@
-"""The problem of one pipeline stage: what a device has of a network, on its part of an array."""
+"""The problem of one pipeline stage: a device's layers of a network, on its part of an array."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.patterns import Words
 
 BY_LAYER = FrozenDict(recompute="none", shard="none", gather="once")
-"""The keys of how a step trains that have words of layers, and the default of each."""
+"""The keys of training that have words by layer, and the default of each."""
 
 
 def stage_instance(
@@ -39,14 +39,14 @@ def stage_instance(
     chunks: Sequence[range],
     in_flight: Sequence[int],
 ) -> Instance:
-    """Return the problem of one stage, whose plans say what it does inside.
+    """Return the problem of one stage, whose plans say how it is split inside.
 
     Parameters
     ----------
     network
-        All of it.
+        The whole network.
     problem
-        Of all of it on an array, in stages at H1 or without any.
+        The problem of the whole network on an array, in stages at H1 or without stages.
     stage
         The number of the stage, from 0.
     parts
@@ -54,7 +54,7 @@ def stage_instance(
     chunks
         The positions of the layers of each of its chunks.
     in_flight
-        For how many micro-batches at once each chunk holds what it saves.
+        The number of micro-batches for which each chunk holds saved activations at once.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def stage_instance(
     part = array.part(parts) if parts > 1 else array
     context = None
     if parts > 1:
-        links = (array.hop(n % parts, parts) for n in (stage - 1, stage))
+        links = (array.stage_link(n % parts, parts) for n in (stage - 1, stage))
         context = stage_context(network, stage_network, chunks, in_flight, *links)
     above = problem.levels - part.levels
     update: dict[str, Any] = {
@@ -76,12 +76,12 @@ def stage_instance(
         "array": ArrayRecord.of(part),
         "placement": part.placement,
         "levels": part.levels,
-        "parts": part.hierarchy().unless_halves,
+        "parts": part.hierarchy().unless_binary,
         "training": stage_training(problem.training, network, stage_network, above),
         "stage": context,
     }
     instance = Instance.to_search(stage_network, problem.model_copy(update=update))
-    # A choice that the network has need be no choice of this stage.
+    # The stage may lack some choices of the network.
     if lacked := lacked_choices(instance.workload):
         update["choices"] = tuple(word for word in update["choices"] if word not in lacked)
         instance = Instance.to_search(stage_network, problem.model_copy(update=update))
@@ -90,17 +90,17 @@ def stage_instance(
 
 def stage_context(
     network: Network,
-    own: Network,
+    stage_network: Network,
     chunks: Sequence[range],
     in_flight: Sequence[int],
     before: BisectionLink,
     behind: BisectionLink,
 ) -> StageContext:
-    """Return what a stage depends on in others; parameters as for `stage_instance`.
+    """Return what a stage depends on in other stages; parameters as for `stage_instance`.
 
     Parameters
     ----------
-    own
+    stage_network
         The stage's network.
     before, behind
         The links to the stage before it, and to the next one.
@@ -109,21 +109,23 @@ def stage_context(
     counts = {
         names[n]: count for chunk, count in zip(chunks, in_flight, strict=True) for n in chunk
     }
-    messages = [layer.name for layer in own.layers if isinstance(layer, Message)]
-    hops = {name: before if name.startswith(RECEIVED) else behind for name in messages}
-    # What arrives is held where it is read.
-    return StageContext(tuple(counts.get(layer.name, 1) for layer in own.layers), FrozenDict(hops))
+    messages = [layer.name for layer in stage_network.layers if isinstance(layer, Message)]
+    links = {name: before if name.startswith(RECEIVED) else behind for name in messages}
+    # Received tensors are held where they are read.
+    return StageContext(
+        tuple(counts.get(layer.name, 1) for layer in stage_network.layers), FrozenDict(links)
+    )
 
 
-def _constraints_of(constraints: Constraints, own: Network, above: int) -> Constraints:
-    """Return the constraints of a stage: pins of its layers, at levels as it numbers them.
+def _constraints_of(constraints: Constraints, stage_network: Network, above: int) -> Constraints:
+    """Return the constraints of a stage: pins of its layers, with the stage's numbers of levels.
 
     Parameters
     ----------
     above
         The levels of a plan above the stage's.
     """
-    names, pins = [layer.name for layer in own.layers], []
+    names, pins = [layer.name for layer in stage_network.layers], []
     for pin in map(Pin.parse, constraints.fix):
         if matching(names, pin.layer):
             level = None if pin.level is None else pin.level - above
@@ -134,14 +136,14 @@ def _constraints_of(constraints: Constraints, own: Network, above: int) -> Const
 def check_pins(instance: Instance, levels: int) -> None:
     """Check the pins of a plan in stages, whose H1 says in which stage layers are.
 
-    Those without a level are of all levels inside stages.
+    Pins without a level are for all levels inside stages.
 
     Parameters
     ----------
     instance
         The problem without stages.
     levels
-        Those of the plan, of which H1 is one.
+        The number of the plan's levels, including H1.
 
     Raises
     ------
@@ -161,7 +163,7 @@ def check_pins(instance: Instance, levels: int) -> None:
 
 
 def check_shards(problem: Problem, part: Hierarchy) -> None:
-    """Check that what is sharded from a level of the array on is so from one of its parts' on.
+    """Check that the first sharded level of the array is a level of its parts, too.
 
     Parameters
     ----------
@@ -187,8 +189,10 @@ def check_shards(problem: Problem, part: Hierarchy) -> None:
                 )
 
 
-def stage_training(training: Training, network: Network, own: Network, above: int) -> Training:
-    """Return how a stage's layers train: its words, and levels as it numbers them.
+def stage_training(
+    training: Training, network: Network, stage_network: Network, above: int
+) -> Training:
+    """Return the training of a stage's layers, with the stage's numbers of levels.
 
     Parameters
     ----------
@@ -197,21 +201,24 @@ def stage_training(training: Training, network: Network, own: Network, above: in
     above
         The levels between the stages.
     """
-    names, there = [layer.name for layer in network.layers], {layer.name for layer in own.layers}
-    in_blocks = {own.layers[n].name for block in segments(own) for n in block}
+    names, stage_names = (
+        [layer.name for layer in network.layers],
+        {layer.name for layer in stage_network.layers},
+    )
+    in_blocks = {stage_network.layers[n].name for block in segments(stage_network) for n in block}
     update: dict[str, Words | None] = {}
     for key in BY_LAYER:
         words = words_by_layer(getattr(training, key), names, key)
         stated_words = zip(names, words, strict=True)
         stated = {name: renumbered(word, -above) for name, word in stated_words if word}
-        of_stage = {name: word for name, word in stated.items() if name in there}
-        complete = len(of_stage) == len(there & {*names})
+        of_stage = {name: word for name, word in stated.items() if name in stage_names}
+        complete = len(of_stage) == len(stage_names & {*names})
         if not complete or len({*of_stage.values()}) > 1:
-            # What a stage has of a block with a border inside is no block there.
+            # A block that a border divides is no block of either stage.
             outside = {n for n, word in of_stage.items() if word in OF_BLOCKS} - in_blocks
             of_stage |= dict.fromkeys(outside, BY_LAYER[key])
         update[key] = (
             compact([*of_stage.values()], [*of_stage]) if complete else FrozenDict(of_stage) or None
         )
-    # A schedule is of all stages.
+    # The schedule is one for all stages.
     return training.model_copy(update={**update, "schedule": Training().schedule})

@@ -1,10 +1,10 @@
-"""A plan in pipeline stages as the plans of its stages, and what it costs by theirs.
+"""A plan in pipeline stages as the plans of its stages, and its cost by their costs.
 
-A stage is a problem like any other, of a part of the array; each one has a charge S, of all its
-micro-batches, its reductions, its update and its messages. The longest one decides how often
-micro-batches follow one another, and each other one is waited for once for each chunk of a device:
-a plan is charged ``max S + (sum S - max S) / (m v)``, and the time in which stages sum gradients of
-weights that several hold.
+A stage is a problem like any other, on a part of the array, with a charge S for all its
+micro-batches, its reductions, its update and its messages. The longest stage sets the pace of
+micro-batches, and filling and draining the pipeline takes one micro-batch of every other stage: a
+plan is charged ``max S + (sum S - max S) / (m v)``, with m micro-batches and v chunks per device,
+and the time in which stages sum gradients of weights that several hold.
 
 Source: D. Narayanan et al., SC 2021, section 2.2.
 """
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from hypar_opt.costs.hops import TiedReduction, seconds_of_tied, tied_reductions
+from hypar_opt.costs.stage_messages import TiedReduction, seconds_of_tied, tied_reductions
 from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
@@ -83,7 +83,7 @@ def in_stages_of(problem: Problem, parts: int, micro_batches: int, schedule: str
     trained = {"micro_batches": micro_batches, "schedule": schedule}
     update = {
         "levels": merged.levels,
-        "parts": merged.unless_halves,
+        "parts": merged.unless_binary,
         "placement": array.placement,
         "choices": (*choices_below_h1(problem.choices), *map(part_word, range(parts))),
         "training": problem.training.model_copy(update=trained),
@@ -92,13 +92,13 @@ def in_stages_of(problem: Problem, parts: int, micro_batches: int, schedule: str
 
 
 def without_stages(problem: Problem, micro_batches: int | None = None) -> Problem:
-    """Return the problem of plans of the same array without stages, however else they train."""
+    """Return the problem of the same array without stages."""
     assert problem.array is not None
     array = problem.array.description
     update = {
         "placement": array.placement,
         "levels": array.levels,
-        "parts": array.hierarchy().unless_halves,
+        "parts": array.hierarchy().unless_binary,
         "choices": choices_below_h1(problem.choices),
         "training": Training(micro_batches=micro_batches),
     }
@@ -106,7 +106,7 @@ def without_stages(problem: Problem, micro_batches: int | None = None) -> Proble
 
 
 def before_stages(problem: Problem) -> Problem:
-    """Return the problem of which `in_stages_of` is one in stages; inverts it, in how it trains.
+    """Return the problem whose `in_stages_of` is a problem in stages: its inverse for training.
 
     Levels of what is sharded are numbered as the array has them.
     """
@@ -120,12 +120,12 @@ def before_stages(problem: Problem) -> Problem:
 
 
 def reduced_bytes(problem: Problem) -> int:
-    """Return the bytes of an element of gradients where these are reduced."""
+    """Return the bytes of an element in which gradients are reduced."""
     return problem.element_bytes * problem.training.reduced(problem.element_bytes)
 
 
 def charge_of(stages: Sequence[Fraction], turns: int) -> Fraction:
-    """Return what a plan is charged whose stages are charged so much, and share no weights.
+    """Return the charge of a plan, given those of its stages, which share no weights.
 
     Parameters
     ----------
@@ -138,14 +138,14 @@ def charge_of(stages: Sequence[Fraction], turns: int) -> Fraction:
 
 @dataclass(frozen=True, eq=False)
 class StagePlan:
-    """What one stage does inside.
+    """The plan of one stage.
 
     Parameters
     ----------
     rows : (levels, layers)
         The choices of its layers and messages, below H1.
     tensors
-        The layouts of tensors that several of them read.
+        The layouts of tensors that several layers read.
     """
 
     instance: Instance
@@ -165,7 +165,7 @@ class StagePlan:
 
     @cached_property
     def seconds(self) -> Fraction:
-        """Its charge S: no baselines are priced for it, as for its cost."""
+        """Its charge S, for which, unlike its cost, no baselines are priced."""
         instance = self.instance
         check_choices(instance.workload, self.rows)
         return total_cost(instance, self.rows, self.tensors) / instance.per_second
@@ -182,10 +182,10 @@ class StagePlan:
     def messages(self) -> Fraction:
         """The seconds of `seconds` in which its messages are sent."""
         time: TimeCost = self.instance.cost.time
-        if time.hops is None:
+        if time.stage_messages is None:
             return Fraction()
         count = len(self.instance.workload.nodes)
-        charges = time.hops.charges(
+        charges = time.stage_messages.charges(
             np.arange(count), states_from_rows(self.nodes, count), time.per_unit
         )
         return Fraction(int(charges.sum()), time.per_unit)
@@ -193,7 +193,7 @@ class StagePlan:
 
 @dataclass(frozen=True, eq=False)
 class StagedPlan:
-    """A plan of several stages, by its words.
+    """A plan of several stages, in the words of a plan file.
 
     Parameters
     ----------
@@ -202,13 +202,13 @@ class StagedPlan:
     parallelism : (levels, layers)
         Each layer's part at H1, and its choices below.
     layouts
-        How each layer's output is stored, H1's part first: between stages it is sent like that.
+        The layouts in which outputs are stored, and sent between stages; H1's part first.
 
     Raises
     ------
     HyparError
-        If the stages are none of the network, their schedule none of the micro-batches, or their
-        cost is not time on an array.
+        If the network has no such stages, the schedule does not fit the micro-batches, or the cost
+        is not time on an array.
     """
 
     network: Network
@@ -224,12 +224,14 @@ class StagedPlan:
     def of(
         cls, network: Network, problem: Problem, stages: Stages, plans: Sequence[StagePlan]
     ) -> Self:
-        """Return the plan of the plans of all stages, whose tensors are sent as their writers say.
+        """Return the plan that consists of the plans of all stages.
+
+        Tensors are sent in their writers' layouts.
 
         Parameters
         ----------
         problem
-            How stages train replaces what it leaves open.
+            Its open training settings are taken from the stages.
         """
         names = [layer.name for layer in network.layers]
         parallelism: dict[str, Sequence[str]] = {}
@@ -258,7 +260,7 @@ class StagedPlan:
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Self:
-        """Return a plan by its words."""
+        """Return the stages of a plan."""
         assert plan.layouts is not None, "a plan of version 1 has no stages"
         return cls(plan.network.description, plan.problem, plan.parallelism, plan.layouts)
 
@@ -271,7 +273,7 @@ class StagedPlan:
         Parameters
         ----------
         problem
-            Its batch, array, and what else of training is stated, such as the schedule.
+            Its batch, array, and other stated training settings, such as the schedule, are used.
 
         Raises
         ------
@@ -300,7 +302,7 @@ class StagedPlan:
 
     @property
     def stored(self) -> Layouts:
-        """How each layer's output is stored, as the choices of all layers say."""
+        """How each layer's output is stored, as determined by the choices of all layers."""
         return _stored(self.network, self.stages, self.plans)
 
     @cached_property
@@ -317,13 +319,13 @@ class StagedPlan:
 
     @cached_property
     def plans(self) -> tuple[StagePlan, ...]:
-        """What each stage does, H1's first part first."""
+        """The plan of each stage, that of H1's first part first."""
         stages, training = self.stages, self.problem.training
         count = training.micro_batches or 1
         in_flight = in_flight_of_stages(stages, training.schedule, count)
-        return tuple(self._of_part(part, counts) for part, counts in enumerate(in_flight))
+        return tuple(self._stage_plan(part, counts) for part, counts in enumerate(in_flight))
 
-    def _of_part(self, part: int, in_flight: tuple[int, ...]) -> StagePlan:
+    def _stage_plan(self, part: int, in_flight: tuple[int, ...]) -> StagePlan:
         chunks, parts = self.stages.chunks_of(part), self.stages.parts
         instance = stage_instance(self.network, self.problem, part, parts, chunks, in_flight)
         names = [layer.name for layer in self.network.layers]
@@ -359,29 +361,29 @@ class StagedPlan:
 
     @cached_property
     def seconds(self) -> Fraction:
-        """What the plan is charged."""
-        return charge_of([plan.seconds for plan in self.plans], self.turns) + self._summed
+        """The charge of the plan."""
+        return charge_of([plan.seconds for plan in self.plans], self.turns) + self._tied_seconds
 
     def _busy(self, part: int) -> Fraction:
         """Return the seconds in which a stage waits for no other."""
         return self.plans[part].seconds + seconds_of_tied(self.tied, part)
 
     @property
-    def _summed(self) -> Fraction:
-        """The seconds in which stages sum gradients."""
+    def _tied_seconds(self) -> Fraction:
+        """The seconds in which stages sum gradients of tied weights."""
         return sum((weights.seconds for weights in self.tied), Fraction())
 
     @property
     def per_second(self) -> int:
-        """The charges of a second of its cost: the coarsest of its stages'."""
+        """The charges in a second of its cost: the fewest among its stages."""
         return min(plan.instance.per_second for plan in self.plans)
 
     @cached_property
     def cost(self) -> Cost:
-        """The plan's cost: in the coarsest unit of its stages', to the nearest.
+        """The plan's cost, rounded to the coarsest unit of its stages.
 
-        Below H1 levels have what the longest stage takes; H1 has its messages, sums of gradients
-        between stages, and the time in which a device waits for others.
+        Levels below H1 have the charges of the longest stage; H1 has its messages, sums of
+        gradients between stages, and the time in which a device waits for others.
         """
         longest = max(self.plans, key=lambda plan: plan.seconds)
         coarsest = min(self.plans, key=lambda plan: plan.instance.per_second)
@@ -406,7 +408,7 @@ class StagedPlan:
             unit=coarsest.instance.cost.unit,
             total=total,
             per_level=(total - sum(inside), *inside),
-            communication=(units(longest.messages + self._summed), *exchanged),
+            communication=(units(longest.messages + self._tied_seconds), *exchanged),
             executed_bytes=json_number(sum(self.executed_levels, Fraction())),
             data_parallel_bytes=data_bytes,
             baselines=Baselines(data=json_number(data), model=json_number(model)),
@@ -423,9 +425,9 @@ class StagedPlan:
 
     @property
     def executed_levels(self) -> tuple[Fraction, ...]:
-        """The bytes that running the plan moves at each level: between stages at H1, inside below.
+        """The bytes that running the plan moves at each level: at H1 between stages, below inside.
 
-        Between them are messages, and sums of gradients of weights that several hold.
+        Between stages are messages, and sums of gradients of weights that several hold.
         """
         inside = [
             price_levels(
@@ -474,7 +476,7 @@ class StagedPlan:
 
 
 def _stored(network: Network, stages: Stages, plans: Sequence[StagePlan]) -> Layouts:
-    """Return how each layer's output is stored; what a stage sends in the part that reads it."""
+    """Return how each layer's output is stored; a sent tensor as in the stage that reads it."""
     names = [layer.name for layer in network.layers]
     layouts: dict[str, Sequence[str]] = {}
     for part, plan in enumerate(plans):

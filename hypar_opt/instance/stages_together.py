@@ -1,4 +1,4 @@
-"""What all pipeline stages of a plan compute again, as the passes of one network."""
+"""The recomputation of all pipeline stages of a plan, as passes of one network."""
 
 from __future__ import annotations
 
@@ -15,37 +15,39 @@ if TYPE_CHECKING:
 
 
 def repeats_of_stages(staged: StagedPlan, workload: Workload) -> Repeats:
-    """Return how often a step repeats passes, of which each stage computes again what it would.
+    """Return how a step repeats passes, with the recomputation of each stage.
 
-    So a block with a border inside is no block of either stage, and what crosses a border is not
-    sent again.
+    A block that a border divides is no block of either stage, and tensors that cross a border are
+    not sent again.
 
     Parameters
     ----------
     workload
-        Of all stages, in which what crosses borders are tensors of their own.
+        The workload of all stages, with tensors that cross borders as nodes.
     """
     node_of = _nodes(workload)
     weights = {user: node for node, users in workload.weight_users.items() for user in users}
-    again: dict[int, int | None] = {}
+    recomputed: dict[int, int | None] = {}
     by_op: dict[int, str] = {}
     blocks: list[tuple[int, ...]] = []
     for plan in staged.plans:
-        inside = plan.instance.executed_workload
-        # A message is no node of the whole network, nor is what is read of it.
-        nodes = {node: node_of[key] for key, node in _nodes(inside).items() if key in node_of}
-        repeats = inside.repeats
+        stage_workload = plan.instance.executed_workload
+        # Messages, and the tensors read from them, are no nodes of the whole network.
+        nodes = {
+            node: node_of[key] for key, node in _nodes(stage_workload).items() if key in node_of
+        }
+        repeats = stage_workload.repeats
         for node, first in repeats.recomputed.items():
             if node in nodes:
-                again[nodes[node]] = first if first is None else nodes.get(first, first)
+                recomputed[nodes[node]] = first if first is None else nodes.get(first, first)
         by_op |= {nodes[node]: word for node, word in repeats.by_op.items() if node in nodes}
         blocks += [tuple(nodes[node] for node in block) for block in repeats.blocks]
     sharded = workload.repeats.sharded.items()
     return replace(
         workload.repeats,
-        # What stages reduce together none of them shards with others.
+        # Gradients that stages reduce together are not sharded between stages.
         sharded=FrozenDict((node, Shards(*map(_below_h1, shards))) for node, shards in sharded),
-        recomputed=FrozenDict(sorted(again.items())),
+        recomputed=FrozenDict(sorted(recomputed.items())),
         by_op=FrozenDict(sorted(by_op.items())),
         blocks=tuple(blocks),
         holders=FrozenDict(

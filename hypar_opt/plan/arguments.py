@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 
-MOST_JOINED = 6
+MAX_JOINED_LEVELS = 6
 """The most levels at which all choices count one all-to-all over several of them, which takes a
 search over all levels together."""
 
 
-MOST_ACCELERATORS = 2**32
-"""The most accelerators that a number states; levels may be of more."""
+MAX_ACCELERATORS = 2**32
+"""The most accelerators that a single number states; levels may have more."""
 
 
-class OwnArguments(TypedDict, total=False):
-    """The arguments of a problem besides its array."""
+class PlanningArguments(TypedDict, total=False):
+    """The arguments of a problem, except its array."""
 
     batch: int
     tokens: int | None
@@ -83,14 +83,14 @@ class OwnArguments(TypedDict, total=False):
     degrees: str | None
 
 
-class ProblemArguments(OwnArguments, total=False):
+class ProblemArguments(PlanningArguments, total=False):
     """The keyword arguments that state a problem; `Problem` documents each of them.
 
     ``tokens`` is the length of the network's sequences, in place of its own. ``settings`` are
     values of keys of the network's and the array's file, in place of theirs:
-    ``{"topology.link.bandwidth": "50 GB/s"}``. ``degrees``, as ``"tp=8,dp=4"``, pins all
-    layers and stored tensors as that configuration of Megatron-LM has them.
-    ``hypar_opt.plan.stated`` applies these three; ``problem_of`` takes what they lead to.
+    ``{"topology.link.bandwidth": "50 GB/s"}``. ``degrees``, as ``"tp=8,dp=4"``, pins all layers and
+    stored tensors as that configuration of Megatron-LM has them. ``hypar_opt.plan.stated`` applies
+    these three; ``problem_of`` takes the resulting arguments.
 
     ``accelerators`` states the levels by their number: ``16`` is ``levels=4``, and any other number
     has a level for each of its prime factors, smallest first; on an array it is the array's.
@@ -100,20 +100,20 @@ class ProblemArguments(OwnArguments, total=False):
     the default. ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among
     the constraints is the capacity of an accelerator's memory in that array. ``bucket``, in bytes,
     replaces the array's; 0 reduces each gradient by itself. On an array of two groups ``share`` is
-    the first one's of what H1 splits, on more those of all; None leaves them to a search for time,
-    and is equal parts for bytes.
-    ``training`` has ``micro_batches``, ``recompute`` and ``shard``; those that are not stated are
-    searched where a plan for time exceeds the memory of the array's accelerators. It has
-    ``gather`` and ``reduce_bytes``, too, which are not. The entries of
-    ``constraints`` and ``training`` may also be arguments themselves, as on the command line:
-    ``fix=["fc1@H2=data"]``, ``memory="8GB"``, ``micro_batches=4``.
+    the first group's share of what H1 splits, on more groups it is the shares of all; None leaves
+    them to a search for time, and means equal parts for bytes. ``training`` has ``micro_batches``,
+    ``recompute`` and ``shard``; those that are not stated are searched where a plan for time
+    exceeds the memory of the array's accelerators. It also has ``gather`` and ``reduce_bytes``,
+    which are never searched. The entries of ``constraints`` and ``training`` may also be arguments
+    themselves, as on the command line: ``fix=["fc1@H2=data"]``, ``memory="8GB"``,
+    ``micro_batches=4``.
 
-    ``tensor`` among ``choices`` is model and output.
+    ``tensor`` among ``choices`` stands for model and output.
 
     On an array whose file states no ``model``, ``cost`` is time unless it is given, ``choices`` are
     data, model and output, ``element_bytes`` the array's, and plans are those that can run
-    (``runnable`` among the constraints); `hypar_opt.hardware.step_model.StepModel` has what others
-    decide.
+    (``runnable`` among the constraints); `hypar_opt.hardware.step_model.StepModel` has the defaults
+    of other arrays.
     """
 
     array: str | Path | Array | ArrayRecord | None
@@ -172,7 +172,7 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
                 )
         if fields.get("array") is None:
             levels = hierarchy_of_accelerators(fields.pop("accelerators"))
-            fields |= {"levels": levels.levels, "parts": levels.unless_halves}
+            fields |= {"levels": levels.levels, "parts": levels.unless_binary}
     constraints = fields.get("constraints")
     if isinstance(constraints, Mapping) and constraints.get("runnable", True) is None:
         fields["constraints"] = {k: v for k, v in constraints.items() if k != "runnable"}
@@ -195,7 +195,7 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     elif "hierarchy" in fields:
         stated = hierarchy_of(fields.pop("hierarchy"), fields.get("levels"))
         stated = stated if whole else _in_primes(stated, staged=_in_stages(fields))
-        fields |= {"levels": stated.levels, "parts": stated.unless_halves}
+        fields |= {"levels": stated.levels, "parts": stated.unless_binary}
     array = fields.get("array")
     constraints = fields.get("constraints")
     # Resolved before validation: a `Problem` records bytes, so that a plan file does not depend on
@@ -205,7 +205,7 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
             memory = argument("constraints.memory", "array")
             raise HyparError(f"{memory} needs an array: {ARRAY}")
         described = array.description
-        # Of groups each has its own, whatever is stated.
+        # Groups have memories of their own, whatever is stated.
         kinds = described.groups or (described.accelerator,)
         capacity = max(int(kind.dram_capacity) for kind in kinds)
         fields["constraints"] = {**constraints, "memory": capacity}
@@ -217,7 +217,7 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
         all_choices
         and reading == "executed"
         and not problem.groups
-        and problem.levels <= MOST_JOINED
+        and problem.levels <= MAX_JOINED_LEVELS
     ):
         reading = "joined"
     return problem.model_copy(update={"reading": reading})
@@ -229,8 +229,8 @@ def schedule_of_stages(arguments: ProblemArguments, stages: int | str | None) ->
     Parameters
     ----------
     stages
-        How many, as for `hypar_opt.solve`; of one the arguments keep it, and `problem_of`
-        refuses it.
+        The number of stages, as for `hypar_opt.solve`; with one, the arguments keep the schedule,
+        which `problem_of` refuses.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def schedule_of_stages(arguments: ProblemArguments, stages: int | str | None) ->
 
 
 def _offered(network: Network) -> tuple[str, ...]:
-    """Return all choices but those that no layer of a network has, or that save it nothing."""
+    """Return all choices except those that no layer of a network has, or that cannot help it."""
     had: set[str] = set()
     for layer, maps in zip(network.layers, network.maps(), strict=True):
         if had.issuperset(layer.splits):
@@ -263,7 +263,7 @@ def _gathered(fields: dict[str, Any], group: str, model: type[Document]) -> dict
         If an entry is stated twice.
     """
     stated = {name: fields.pop(name) for name in model.model_fields if name in fields}
-    # As on the command line, where an option that is not typed is none.
+    # As on the command line, where an option that is not given is None.
     typed = {name: value for name, value in stated.items() if value is not None}
     if not typed:
         return {}
@@ -291,7 +291,7 @@ def _defaults_on(array: Array, stated: Mapping[str, Any]) -> dict[str, Any]:
 def _constraints_on(array: Array, stated: Mapping[str, Any]) -> Any:
     """Return the constraints of a problem on an array: plans that can run, unless it says more."""
     constraints = stated.get("constraints", {})
-    # A `Constraints`, such as a plan's, says all; a mapping says what it names.
+    # A `Constraints`, such as a plan's, is complete; a mapping states only the keys it has.
     if not isinstance(constraints, Mapping):
         return constraints
     runnable = _step_model(array, stated).runnable and not constraints.get("even")
@@ -299,13 +299,13 @@ def _constraints_on(array: Array, stated: Mapping[str, Any]) -> Any:
 
 
 def _step_model(array: Array, stated: Mapping[str, Any]) -> StepModel:
-    """Return what decides a problem's defaults: the paper's model where its reading is stated."""
+    """Return the model of defaults: the paper's if one of its readings is stated."""
     runs = stated.get("reading", "executed") in RUN_READINGS
     return array.step_model if runs else HYPAR_2019
 
 
 def _on_array(fields: dict[str, Any], *, whole: bool, bucket: int | str | None) -> dict[str, Any]:
-    """Return the levels of a problem on an array; those that a caller states are its own."""
+    """Return the levels of a problem on an array; a caller's own levels take precedence."""
     array = fields["array"]
     if not isinstance(array, ArrayRecord):
         array = arrays.find_array(array)
@@ -337,12 +337,12 @@ def _on_array(fields: dict[str, Any], *, whole: bool, bucket: int | str | None) 
                 f" of the array {array.name}, got {','.join(map(str, stated.sizes))}"
             )
     levels = fields.get("levels", ours.levels)
-    parts = fields.get("parts", ours.unless_halves)
+    parts = fields.get("parts", ours.unless_binary)
     return {"array": array, "levels": levels, "parts": parts, "placement": placement}
 
 
 def _between_groups(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the choices of a problem of time on groups: also all of a layer in a part of each."""
+    """Return the choices for time on groups: also all of a layer in one part of each group."""
     choices = fields.get("choices", PAPERS_CHOICES)
     is_list = isinstance(choices, list | tuple)
     array = fields["array"].description
@@ -351,11 +351,11 @@ def _between_groups(fields: dict[str, Any]) -> dict[str, Any]:
     words = {word for word in choices if isinstance(word, str) and word in PART_WORDS}
     stated = tuple(sorted(words, key=PART_WORDS.__getitem__))
     unstated = (choice for choice in choices if choice not in stated)
-    return {"choices": (*unstated, *(stated or one_sided(array)))}
+    return {"choices": (*unstated, *(stated or part_words(array)))}
 
 
-def one_sided(array: Array) -> tuple[str, ...]:
-    """Return the choices of all of a layer in one part of H1: the first part of each group."""
+def part_words(array: Array) -> tuple[str, ...]:
+    """Return the choices that put all of a layer in one part of H1: the first of each group."""
     firsts = accumulate(array.parts_of_groups[:-1], initial=0)
     return tuple(map(part_word, firsts))
 
@@ -368,7 +368,7 @@ def _in_stages(fields: Mapping[str, Any]) -> bool:
 
 
 def _in_primes(hierarchy: Hierarchy, *, staged: bool) -> Hierarchy:
-    """Return a hierarchy with each level in its prime factors; H1 is one level of stages."""
+    """Return a hierarchy with each level split into its prime factors, except H1 if staged."""
     if not staged or not hierarchy.levels:
         return hierarchy.in_primes
     stages, *below = hierarchy.sizes
@@ -384,12 +384,12 @@ def hierarchy_of_accelerators(count: int) -> Hierarchy:
     Raises
     ------
     HyparError
-        If it is no number of accelerators, or a level would have too many parts.
+        If the count is not a number of accelerators, or a level would have too many parts.
     """
     stated = argument("accelerators")
-    if type(count) is not int or not 1 <= count <= MOST_ACCELERATORS:
+    if type(count) is not int or not 1 <= count <= MAX_ACCELERATORS:
         raise HyparError(
-            f"{stated} should be a whole number from 1 to {MOST_ACCELERATORS:,}, got {shown(count)}"
+            f"{stated} should be a whole number from 1 to {MAX_ACCELERATORS:,}, got {shown(count)}"
         )
     levels = Hierarchy((count,)).in_primes
     if max(levels.sizes, default=1) > MAX_PARTS:
@@ -406,7 +406,7 @@ def hierarchy_of(sizes: Sequence[int], levels: int | None = None) -> Hierarchy:
     Parameters
     ----------
     levels
-        Their number where it is stated too.
+        The number of levels, if it is stated, too.
 
     Raises
     ------
@@ -429,7 +429,7 @@ def hierarchy_of(sizes: Sequence[int], levels: int | None = None) -> Hierarchy:
 def default_reading(problem: Problem, network: Network | None = None) -> str:
     """Return the reading of a problem that names none.
 
-    For a chain between two parts at each level that of the array's model, without an array
+    For a chain on levels of two parts, the reading of the array's model, or without an array
     ``text``, the paper's; else ``executed``, what running a plan moves.
     """
     if (network is not None and not network.is_chain) or {*OF_RUNS} & {*problem.choices}:

@@ -52,18 +52,18 @@ HYBRID = "state+weights"
 
 
 class Configuration(NamedTuple):
-    """The degrees of a mesh of accelerators, and how a step trains on it.
+    """The degrees of a mesh of accelerators, and the training settings of a step on it.
 
     The levels of the hierarchy are, H1 first: ``pp``, ``dp_replicate``, ``dp_shard``, ``cp``,
-    ``tp``. ``ep`` borrows the innermost parts of ``dp_shard`` and ``cp``, as torchtitan,
-    Megatron-LM and DeepSpeed have it.
+    ``tp``. ``ep`` borrows the innermost parts of ``dp_shard`` and ``cp``, as in torchtitan,
+    Megatron-LM and DeepSpeed.
 
     Parameters
     ----------
     dp_replicate
-        Data parallelism between whose parts weights are copies.
+        Data parallelism that replicates weights.
     dp_shard
-        Data parallelism over which ``zero`` shards, with the parts of ``cp``.
+        Data parallelism over which, with the parts of ``cp``, ``zero`` shards.
     cp
         Context parallelism: parts of each sequence.
     tp
@@ -71,14 +71,14 @@ class Configuration(NamedTuple):
     ep
         Expert parallelism.
     sp
-        Whether what tensor parallelism leaves whole is split by token: sequence parallelism.
+        Sequence parallelism: whether what tensor parallelism leaves whole is split by token.
     micro_batches
-        The equal parts of the batch that pass one after the other.
+        The equal parts of the batch that are processed one after the other.
     recompute
-        What the backward pass computes again, of `RECOMPUTED`.
+        What the backward pass recomputes: one of `RECOMPUTED`.
     blocks
-        In how many blocks of the network, or with stages of each chunk of it, from the first, it
-        does; None in all.
+        The number of blocks that are recomputed, from the first of the network, or with stages of
+        each chunk; None for all.
     zero
         What data parallelism shards: a word of ``--shard``, or ``state+weights``: weights and
         gradients over ``dp_shard``, the optimizer's state over ``dp_replicate``, too (ZeRO++).
@@ -87,7 +87,7 @@ class Configuration(NamedTuple):
     interleave
         The chunks of a stage; more than one are interleaved.
     cuts
-        The blocks of each chunk, in order; empty where all have as many.
+        The number of blocks in each chunk, in order; empty if all are equal.
     """
 
     dp_replicate: int = 1
@@ -111,7 +111,7 @@ class Configuration(NamedTuple):
 
     @property
     def inside(self) -> Configuration:
-        """What each of its stages does."""
+        """The configuration of each of its stages."""
         return self._replace(pp=1, interleave=1, cuts=())
 
 
@@ -120,19 +120,20 @@ DIMENSIONS = Configuration._fields[:4]
 
 
 class Levels(NamedTuple):
-    """The dimension of each level, H1 first, and whether expert parallelism borrows it."""
+    """The dimension of each level, H1 first, and whether expert parallelism borrows the level."""
 
     dimensions: tuple[str, ...]
     experts: tuple[bool, ...]
 
 
 def levels_of(configuration: Configuration, sizes: Sequence[int]) -> Levels:
-    """Return what a configuration does at levels of some parts.
+    """Return the dimensions of a configuration at levels with some numbers of parts.
 
     Raises
     ------
     HyparError
-        If a degree is no product of the parts of consecutive levels, naming it and what would be.
+        If a degree is no product of the parts of consecutive levels, naming it and what would be
+        right.
     """
     dimensions: list[str] = []
     for name in reversed(("pp", *DIMENSIONS)):
@@ -152,7 +153,7 @@ def levels_of(configuration: Configuration, sizes: Sequence[int]) -> Levels:
 
 
 def _innermost(sizes: Sequence[int], degree: int, name: str) -> int:
-    """Return how many of some levels, from the innermost, have so many parts together."""
+    """Return how many levels, from the innermost, have as many parts as a degree."""
     suffixes = [prod(sizes[len(sizes) - count :]) for count in range(len(sizes) + 1)]
     if degree not in suffixes:
         raise HyparError(
@@ -164,12 +165,12 @@ def _innermost(sizes: Sequence[int], degree: int, name: str) -> int:
 
 @lru_cache(maxsize=16)
 def choices_of_configurations(network: Network, *, kv_replicated: bool = False) -> tuple[str, ...]:
-    """Return the choices of a problem that any configuration of a network answers.
+    """Return the choices of a problem that has all configurations of a network among its plans.
 
     Parameters
     ----------
     kv_replicated
-        With those of tensor parallelism of more parts than key-value heads.
+        With the choices of tensor parallelism of more parts than key-value heads.
     """
     splits = [layer.splits.values() for layer in network.layers]
     # Layers that split tokens may read images or vectors.
@@ -189,7 +190,7 @@ def choices_of_configurations(network: Network, *, kv_replicated: bool = False) 
     more += [QUERIES.word] if replicates else []
     choices = (*CHOICES, *more, LEFT_WHOLE)
     workload = workload_of(network, 1, choices, shared_tensors=True)
-    # Of a kind that is whole under no other choice of a problem.
+    # For kinds that are not whole under any other choice.
     whole = any(
         FALLBACK_REPLICATED.word in role and choices[-1] == FALLBACK_REPLICATED
         for role, choices in zip(roles(network, workload), workload.choices_of_nodes, strict=True)
@@ -271,12 +272,12 @@ def training_of(
     hierarchy: Hierarchy,
     stated: Training = Training(),  # noqa: B008
 ) -> Training:
-    """Return how a configuration trains; when tensors are gathered, and in what, as is stated.
+    """Return a configuration's training; ``gather`` and ``reduce_bytes`` are taken from ``stated``.
 
     Raises
     ------
     HyparError
-        If the network has fewer blocks than are computed again.
+        If the network has fewer blocks than are recomputed.
     """
     recompute: str | dict[str, str] = configuration.recompute
     blocks = blocks_of(network)
@@ -332,7 +333,7 @@ def stages_of_configuration(configuration: Configuration, network: Network) -> S
 
 
 def _first_of_chunks(configuration: Configuration, network: Network) -> list[str]:
-    """Return the patterns of the blocks of each chunk that are computed again."""
+    """Return the patterns of the blocks of each chunk that are recomputed."""
     blocks = sorted(
         (layers.start, label)
         for repeat in network.repeats
@@ -348,12 +349,12 @@ def _first_of_chunks(configuration: Configuration, network: Network) -> list[str
 def trains_as(
     configuration: Configuration, network: Network, hierarchy: Hierarchy, stated: Training
 ) -> bool:
-    """Return whether a configuration trains as is stated, in all that is.
+    """Return whether a configuration's training agrees with all that is stated.
 
     Parameters
     ----------
     hierarchy
-        That of the whole array, whose levels are stated; its topmost ones may be of stages.
+        The hierarchy of the whole array, to whose levels words refer; the topmost may be stages.
     """
     if not stated.stated:
         return True
@@ -372,7 +373,7 @@ def trains_as(
 
 
 def is_named(configuration: Configuration) -> bool:
-    """Return whether frameworks have a name for what a configuration's degrees and shards are.
+    """Return whether a configuration's degrees and shards have a name among frameworks.
 
     Data parallelism, and Megatron-LM's tensor parallelism inside it, with any of ZeRO's stages, of
     which the last is FSDP; and HSDP.
@@ -391,13 +392,13 @@ def blocks_of(network: Network) -> list[str]:
 class Limits(NamedTuple):
     """What the degrees of a network's configurations have to divide.
 
-    Sizes are by name, ``8 key-value heads of decoder.0.attention``, of those that differ.
+    Distinct sizes are by name, as ``8 key-value heads of decoder.0.attention``.
 
     Parameters
     ----------
     tensor
-        Heads and features of blocks that tensor parallelism splits; none where it splits nothing.
-        With the key-value heads that may be replicated instead, and the heads that tensor
+        Heads and features of blocks that tensor parallelism splits; empty where it splits nothing.
+        With each size the key-value heads that may be replicated instead, and the heads that tensor
         parallelism then splits; 0 for none.
     context
         Tokens that context parallelism splits; twice them where they are mirrored, for a causal
@@ -420,57 +421,59 @@ class Limits(NamedTuple):
     batch: int
     inner: tuple[int, ...]
 
-    def fault(self, own: Configuration) -> str | None:
-        """Return why a configuration is none of this network's, naming the degree; else None."""
-        return self.fault_in_degrees(own) or self.fault_in_training(own)
+    def fault(self, configuration: Configuration) -> str | None:
+        """Return why the network has no such configuration, naming the degree; None if it has."""
+        return self.fault_in_degrees(configuration) or self.fault_in_training(configuration)
 
-    def fault_in_degrees(self, own: Configuration) -> str | None:
+    def fault_in_degrees(self, configuration: Configuration) -> str | None:
         """Return what is wrong with the degrees and sequence parallelism alone."""
-        if own.tp > 1 and not self.tensor:
+        if configuration.tp > 1 and not self.tensor:
             return (
                 "tp needs attention, or fully-connected layers of which one reads the other,"
                 f" and {self.network} has none"
             )
-        if own.cp > 1 and not self.context:
+        if configuration.cp > 1 and not self.context:
             return f"cp needs attention, and {self.network} has none"
-        if own.ep > 1 and not self.experts:
+        if configuration.ep > 1 and not self.experts:
             return f"ep needs experts, and {self.network} has none"
-        sp = own.tp if own.sp else 1
-        parts = own.cp * sp
+        sp = configuration.tp if configuration.sp else 1
+        parts = configuration.cp * sp
         for name, (size, kv_heads, heads) in self.tensor.items():
             several = [
                 kv_heads * n for n in sorted(self.inner) if kv_heads and not heads % (kv_heads * n)
             ]
-            if size % own.tp and own.tp not in several:
+            if size % configuration.tp and configuration.tp not in several:
                 more = f", or be {' or '.join(map(str, several))}" if several and heads else ""
-                return f"tp: {own.tp} should divide the {name}{more}"
+                return f"tp: {configuration.tp} should divide the {name}{more}"
         dividing = (
             *(
-                ("cp", own.cp * two, size, name)
+                ("cp", configuration.cp * two, size, name)
                 for name, (size, two) in self.context.items()
-                if own.cp > 1
+                if configuration.cp > 1
             ),
             *(("cp x tp", parts, size, name) for name, size in self.sequence.items()),
-            *(("ep", own.ep, size, name) for name, size in self.experts.items()),
+            *(("ep", configuration.ep, size, name) for name, size in self.experts.items()),
         )
         for degree, count, size, name in dividing:
             if size % count:
                 return f"{degree}: {count} should divide the {name}"
-        if own.ep > own.dp_shard * own.cp:
-            return f"ep should be at most dp_shard x cp = {own.dp_shard * own.cp}, got {own.ep}"
-        if self.experts and own.tp > 1 and not own.sp:
+        if configuration.ep > configuration.dp_shard * configuration.cp:
+            most = configuration.dp_shard * configuration.cp
+            return f"ep should be at most dp_shard x cp = {most}, got {configuration.ep}"
+        if self.experts and configuration.tp > 1 and not configuration.sp:
             return "sp: experts with tensor parallelism need sequence parallelism"
-        if own.tp == 1 and not own.sp:
+        if configuration.tp == 1 and not configuration.sp:
             return "sp: without tensor parallelism there is no sequence parallelism to turn off"
         return None
 
-    def fault_in_training(self, own: Configuration) -> str | None:
+    def fault_in_training(self, configuration: Configuration) -> str | None:
         """Return what is wrong with micro-batches and what is sharded."""
-        parts = own.dp_replicate * own.dp_shard * own.micro_batches
+        parts = configuration.dp_replicate * configuration.dp_shard * configuration.micro_batches
         if self.batch % parts:
             return f"dp x micro_batches: {parts} should divide the batch of {self.batch}"
-        if own.zero not in zeros_of(own):
-            return f"zero should be {' or '.join(zeros_of(own))} of these degrees, got {own.zero}"
+        words = shardings_of(configuration)
+        if configuration.zero not in words:
+            return f"zero should be {' or '.join(words)} of these degrees, got {configuration.zero}"
         return None
 
 
@@ -493,10 +496,10 @@ def check(configuration: Configuration, network: Network, problem: ProblemFields
         raise HyparError(f"{argument('degrees')}: {fault}")
 
 
-def zeros_of(own: Configuration) -> tuple[str, ...]:
-    """Return what configurations of some degrees may shard: with replicas, weights at least."""
-    several = own.dp_shard * own.cp > 1
-    if own.dp_replicate == 1:
+def shardings_of(configuration: Configuration) -> tuple[str, ...]:
+    """Return what configurations with some degrees may shard: with replicas, at least weights."""
+    several = configuration.dp_shard * configuration.cp > 1
+    if configuration.dp_replicate == 1:
         return SHARDED if several else SHARDED[:1]
     return (SHARDED[-1], HYBRID) if several else ()
 
@@ -513,9 +516,9 @@ def limits_of(
     Parameters
     ----------
     problem
-        Its batch and hierarchy.
+        Its batch and hierarchy are used.
     kv_replicated
-        Let tensor parallelism have more parts than key-value heads, and replicate these.
+        Whether tensor parallelism may have more parts than key-value heads, and replicate these.
     """
     choices = choices_of_configurations(network, kv_replicated=kv_replicated)
     workload = workload_of(network, 1, choices, shared_tensors=True)
@@ -571,10 +574,10 @@ def family(
         Its batch and hierarchy, its array if there is one, and its micro-batches if they are
         stated.
     fixed
-        Fields of `Configuration`, and the only value of each, or its values as a list. Where they
-        have ``tp``, it may be of more parts than key-value heads, which are then replicated.
+        Fields of `Configuration`, each with its only value, or a list of values. If they include
+        ``tp``, it may have more parts than key-value heads, which are then replicated.
     recompute
-        What the backward pass may compute again, of all blocks.
+        What the backward pass may recompute, for all blocks.
     """
     kv_replicated = "tp" in (fixed or {})
     limits = limits_of(network, problem, kv_replicated=kv_replicated)
@@ -597,7 +600,7 @@ def family(
         if limits.fault_in_degrees(mesh) or problem.batch % (mesh.dp_replicate * mesh.dp_shard):
             continue
         counts = divisors(problem.batch // (mesh.dp_replicate * mesh.dp_shard))
-        for zero, again, count in product(zeros_of(mesh), recompute, counts):
+        for zero, again, count in product(shardings_of(mesh), recompute, counts):
             configuration = mesh._replace(micro_batches=count, recompute=again, zero=zero)
             if all(
                 allowed(name, getattr(configuration, name)) for name in configuration._fields[6:]
@@ -621,13 +624,13 @@ def _meshes(sizes: Sequence[int]) -> Iterator[Configuration]:
 
 
 def configuration_of(plan: Plan) -> Configuration:
-    """Return the configuration that a plan is.
+    """Return the configuration that a plan corresponds to.
 
     Raises
     ------
     HyparError
-        If it is none, naming the first layer and level, and what a configuration has there; or what
-        of its training no configuration has.
+        If there is none, naming the first layer and level, and the choice of a configuration there;
+        or the training setting that no configuration has.
     """
     network, sizes = plan.network.description, plan.hierarchy.sizes
     if plan.is_staged:
@@ -665,7 +668,7 @@ def configuration_of(plan: Plan) -> Configuration:
 
 
 def _staged_configuration_of(plan: Plan) -> Configuration:
-    """Return the configuration that a plan in stages is; raises as `configuration_of`."""
+    """Return the configuration that a plan in stages corresponds to; as `configuration_of`."""
     network, stages = plan.network.description, plan.stages
     assert stages is not None
     shard = plan.training.shard and renumbered_words(plan.training.shard, -1)
@@ -697,7 +700,7 @@ def _staged_configuration_of(plan: Plan) -> Configuration:
 
 
 def degrees_of_stages(plan: Plan) -> Configuration:
-    """Return the degrees of a plan's stages; what trains how inside is left open.
+    """Return the degrees of a plan's stages; training inside stages is left open.
 
     Raises
     ------
@@ -711,7 +714,7 @@ def degrees_of_stages(plan: Plan) -> Configuration:
 
 
 def _below_h1(plan: Plan, shard: Words | None) -> Plan:
-    """Return a plan in stages as one of the levels below H1, which computes nothing again."""
+    """Return a plan in stages as a plan of the levels below H1, without recomputation."""
     sizes = plan.hierarchy.sizes[1:]
     update = {
         "parallelism": plan.parallelism[1:],
@@ -726,8 +729,8 @@ def _below_h1(plan: Plan, shard: Words | None) -> Plan:
     return plan.model_copy(update=update)
 
 
-def _unlike(name: str, level: int, has: str, word: str, own: Configuration) -> HyparError:
-    named = ((dimension, getattr(own, dimension)) for dimension in (*DIMENSIONS, "ep"))
+def _unlike(name: str, level: int, has: str, word: str, configuration: Configuration) -> HyparError:
+    named = ((dimension, getattr(configuration, dimension)) for dimension in (*DIMENSIONS, "ep"))
     degrees = ", ".join(f"{dimension} {degree}" for dimension, degree in named if degree > 1)
     return HyparError(
         f"no configuration: {name}, H{level + 1} should be {word}, as {degrees or 'dp 1'} has it,"
@@ -750,7 +753,7 @@ def _degrees_of(plan: Plan, by_layer: Sequence[Role]) -> tuple[Configuration, in
         name for name in ("dp_shard", "cp", "tp") for dimension in dimensions if dimension == name
     ]
     if order != dimensions:
-        # A word of no dimension is left out of the order.
+        # A word without a dimension is not in the order.
         expected = zip_longest(dimensions, order, fillvalue="")
         level = next(n for n, (has, word) in enumerate(expected) if has != word)
         raise HyparError(
@@ -817,7 +820,7 @@ def _zero_of(plan: Plan, first: int) -> str:
 
 
 def _recomputed_by(plan: Plan) -> tuple[str, int | None]:
-    """Return what a plan computes again, and in how many blocks; None for all."""
+    """Return what a plan recomputes, and in how many blocks; None for all."""
     network, names = plan.network.description, plan.layers
     words = [word or "none" for word in words_by_layer(plan.training.recompute, names, "recompute")]
     if len({*words}) == 1:

@@ -44,7 +44,7 @@ _SHOWN = 3
 """The number of less frequent splits whose layers the sentence names."""
 
 _CHUNKS = 8
-"""Chunks of stages that are all listed."""
+"""The most chunks of stages that are listed without abbreviation."""
 
 Kinds = tuple[str, ...]
 """The kind of parallelism of a layer at each level, H1 first."""
@@ -56,7 +56,7 @@ def degrees(plan: Plan, first: int = 0) -> str:
     Parameters
     ----------
     first
-        The first level that is spoken of, from 0 for H1.
+        The first level that is described, from 0 for H1.
 
     >>> import hypar_opt as ho
     >>> degrees(ho.solve("vgg-a", levels=2, search="joint"))
@@ -69,11 +69,11 @@ def degrees(plan: Plan, first: int = 0) -> str:
     groups = Counter(split.values()).most_common()
     phrases, shown = [phrase for phrase, _ in groups], _SHOWN + 1
     if [count for _, count in groups[shown:]] == [1]:
-        shown += 1  # one layer more takes no more room than its number
+        shown += 1  # one more layer takes no more room than a count
     parts = []
     for phrase in phrases[:shown]:
         layers = [name for name, other in split.items() if other == phrase]
-        named = f"{_named(plan, layers, most=2 * len(layers) > len(split))}: "
+        named = f"{_named(plan, layers, abbreviate=2 * len(layers) > len(split))}: "
         parts.append(phrase if len(phrases) == 1 else named + phrase)
     if rest := sum(count for _, count in groups[shown:]):
         parts.append(f"{rest} layers split in other ways")
@@ -83,7 +83,7 @@ def degrees(plan: Plan, first: int = 0) -> str:
 def staged(plan: Plan, stages: Stages) -> str:
     """Return a plan's stages in words: ``4 stages of 2: h.0-5 | 6-11 | 12-17 | 18-23``.
 
-    Of many chunks the first ones and the last.
+    If there are many chunks, only the first ones and the last are listed.
     """
     labels = stages.labels
     if len(labels) > _CHUNKS:
@@ -105,7 +105,7 @@ def data_parallelism_below(plan: Plan, first: int) -> str:
     """
     ((kinds, _),) = Counter(_kinds(plan).values()).most_common(1) or (((), 0),)
     levels = [level for level, kind in enumerate(kinds) if kind == DATA and level >= first]
-    return f"{plan.hierarchy.parts(levels)}{_place(plan, levels)}"
+    return f"{plan.hierarchy.parts(levels)}{_location(plan, levels)}"
 
 
 def _choices(plan: Plan) -> Iterator[tuple[str, tuple[Choice, ...]]]:
@@ -129,23 +129,23 @@ def _kinds(plan: Plan) -> dict[str, Kinds]:
 
 
 def model_or_tensor(choices: Sequence[str]) -> str:
-    """Return the name of splitting weights: the paper's, unless both channels may be split.
+    """Return the name of a split of weights: the paper's, unless both channels may be split.
 
     Parameters
     ----------
     choices
-        A problem's. With `output` beside `model` it is row- and column-parallel.
+        A problem's choices; with `output` besides `model`, layers are row- or column-parallel.
     """
     return TENSOR if CHOICES[-1] in choices else MODEL
 
 
 def kind_of(choice: Choice) -> str:
-    """Return the kind of parallelism of a layer of products that has a choice."""
+    """Return the kind of parallelism that a choice is for a layer of products."""
     return SIDE if choice.word in PART_WORDS else _OF_AXES.get(choice.axis, TENSOR)
 
 
 def _phrases(plan: Plan, kinds: Kinds, first: int) -> Iterator[str]:
-    """Yield ``tensor parallelism 4 inside the nodes`` and the like, of the levels from one on."""
+    """Yield phrases such as ``tensor parallelism 4 inside the nodes``, for levels from one on."""
     for kind in dict.fromkeys((PIPELINE, TENSOR, *reversed(_OF_AXES.values()))):
         levels = [
             level
@@ -154,12 +154,12 @@ def _phrases(plan: Plan, kinds: Kinds, first: int) -> Iterator[str]:
         ]
         if levels:
             named = model_or_tensor(plan.choices) if kind == TENSOR else kind
-            yield f"{named} {plan.hierarchy.parts(levels)}{_place(plan, levels)}"
+            yield f"{named} {plan.hierarchy.parts(levels)}{_location(plan, levels)}"
     if SIDE in kinds:
         yield SIDE
 
 
-def _place(plan: Plan, levels: Sequence[int]) -> str:
+def _location(plan: Plan, levels: Sequence[int]) -> str:
     """Return where in the array some levels are, if its topology has words for it."""
     if plan.array is None or plan.placement is None:
         return ""
@@ -167,7 +167,7 @@ def _place(plan: Plan, levels: Sequence[int]) -> str:
     dimensions = dict(zip(plan.placement, array.dimensions_of(plan.placement), strict=True))
     places = array.topology.places
     crossed = {dimensions[digit] for level in levels for digit in plan.digits[level]}
-    # Of a single node there is no other place than inside.
+    # Of a single node all levels are inside.
     return (
         f" {places[crossed.pop()]}"
         if places and len(crossed) == 1 and len({*dimensions.values()}) > 1
@@ -176,7 +176,7 @@ def _place(plan: Plan, levels: Sequence[int]) -> str:
 
 
 def _heads(plan: Plan) -> Iterator[str]:
-    """Yield the layers whose logits, of the words of a vocabulary, are split."""
+    """Yield the layers whose logits are split by vocabulary."""
     network = plan.network.description
     if getattr(network.input, "vocabulary", None) is None:
         return
@@ -188,8 +188,8 @@ def _heads(plan: Plan) -> Iterator[str]:
                 yield f"{head} by vocabulary"
 
 
-def _named(plan: Plan, layers: Sequence[str], *, most: bool) -> str:
-    """Return the names of some layers: of neighbours the first and the last; if many, a few."""
+def _named(plan: Plan, layers: Sequence[str], *, abbreviate: bool) -> str:
+    """Return the names of some layers, with ranges for neighbours; abbreviated to a few."""
     network = plan.network.description
     all_names = starred((name for name, _ in _choices(plan)), network.repeats)
     names = starred(layers, network.repeats)
@@ -199,4 +199,4 @@ def _named(plan: Plan, layers: Sequence[str], *, most: bool) -> str:
     if len(names) <= _SHOWN:
         return ", ".join(names)
     shown = ", ".join(names[:_SHOWN])
-    return "most layers" if most else f"{shown} and {len(names) - _SHOWN} more"
+    return "most layers" if abbreviate else f"{shown} and {len(names) - _SHOWN} more"

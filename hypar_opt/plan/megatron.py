@@ -1,11 +1,11 @@
-"""Megatron-LM's tensor parallelism: which layer of a transformer is split how.
+"""Megatron-LM's tensor parallelism: how each layer of a transformer is split.
 
-Which layer is which follows from the graph. The fully-connected layers that attention reads, and
-the first of an MLP, are split by output features; attention, and norms of its heads, by heads;
-those behind attention, and the second of an MLP, by input features; the token embedding and the
-network's head by words of the vocabulary. `tensor_parallelism` has these, and a strategy leaves all
-else (residuals, other norms, stored tensors) to the search, which finds sequence parallelism there
-where it moves less. `roles` has the choice of every node, as a configuration of degrees splits it.
+Layers are recognised by the graph. The fully-connected layers that attention reads, and the first
+of an MLP, are split by output features; attention, and norms of its heads, by heads; those behind
+attention, and the second of an MLP, by input features; the token embedding and the network's head
+by words of the vocabulary. `tensor_parallelism` returns these; a strategy leaves all else
+(residuals, other norms, stored tensors) to the search, which finds sequence parallelism where that
+moves less. `roles` returns the choice of every node under a configuration of degrees.
 
 Source: Shoeybi et al., "Megatron-LM", arXiv 2019, section 3; Korthikanti et al., "Reducing
 Activation Recomputation in Large Transformer Models", MLSys 2023, for sequence parallelism.
@@ -79,7 +79,7 @@ def tensor_parallelism(network: Network) -> dict[str, str]:
 
 
 class Role(NamedTuple):
-    """The choice of a node at the levels of each dimension of a configuration; of data, by batch.
+    """The choice of a node at the levels of each dimension of a configuration; data is by batch.
 
     Parameters
     ----------
@@ -107,9 +107,9 @@ class Role(NamedTuple):
 def roles(network: Network, workload: Workload) -> tuple[Role, ...]:
     """Return the role of every node: the tensors and weights that layers share, then the layers.
 
-    What tensor parallelism does not split is whole, or by token with sequence parallelism. A tensor
-    that several layers read is stored as column layers read it, gathered once, where one of them is
-    among its readers. Experts are columns and rows like the layers of an MLP.
+    What tensor parallelism does not split is whole, or split by token with sequence parallelism. A
+    tensor with several readers is stored as column-parallel layers read it, gathered once, if one
+    is among its readers. Experts are column- and row-parallel like the layers of an MLP.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def roles(network: Network, workload: Workload) -> tuple[Role, ...]:
         node: of_tensor(node, names[writer - shared])
         for node, writer in workload.tensor_writers.items()
     }
-    # Weights that layers share are split as these split them: none by token.
+    # Shared weights are split as by the layers that use them: never by token.
     weights = {
         node: layers[min(users) - shared]._replace(cp=DATA_CHOICE.word)
         for node, users in workload.weight_users.items()
@@ -167,7 +167,7 @@ def roles(network: Network, workload: Workload) -> tuple[Role, ...]:
 
 
 def _with_experts(network: Network) -> tuple[dict[str, str], set[str]]:
-    """Return the words of `tensor_parallelism`, of experts and of gates; and experts with gates."""
+    """Return the words of `tensor_parallelism`, experts and gates; and experts with gates."""
     split, experts = tensor_parallelism(network), set[str]()
     for layer, sources in zip(network.layers, network.sources, strict=True):
         reads = [network.layers[n].name if n >= 0 else "" for n in sources]
@@ -183,10 +183,10 @@ def _with_experts(network: Network) -> tuple[dict[str, str], set[str]]:
 
 
 def _below_heads(network: Network) -> dict[int, dict[str, Any]]:
-    """Return how layers are split below one key-value head a part: fields of `Role`, by position.
+    """Return fields of `Role`, by position, for levels below one key-value head per part.
 
-    Attention splits the queries of a head. Projections that it alone reads, as keys or values, and
-    the norms of these are whole; what else writes them is split as above, and gathered.
+    Attention splits the queries of a head. Projections that it alone reads as keys or values, and
+    their norms, are whole; other writers of these are split as above, and gathered.
     """
     fields: dict[int, dict[str, Any]] = {}
     readers = defaultdict[int, list[int]](list)
@@ -210,10 +210,10 @@ def _below_heads(network: Network) -> dict[int, dict[str, Any]]:
 
 
 def gathered_again(network: Network) -> Mapping[str, str] | None:
-    """Return which tensors Megatron-LM keeps a shard of and gathers again, by words for ``gather``.
+    """Return words for ``gather``: the tensors of which Megatron-LM keeps a shard.
 
-    Those that several layers read which tensor parallelism splits by output: queries, keys and
-    values of a norm by tokens, or a gate and what it gates. None if there are none.
+    Those that several column-parallel layers read: a norm's output, split by token, read by
+    queries, keys and values, or by a gate and what it gates. None if there are none.
     """
     words = tensor_parallelism(network)
     readers = Counter(
@@ -258,7 +258,7 @@ class _Graph:
         return cls(network.layers, network.sources, tuple(map(tuple, readers)))
 
     def before(self, layer: int) -> list[int]:
-        """Return the fully-connected layers whose outputs a layer reads; norms may lie between."""
+        """Return the fully-connected layers whose outputs a layer reads, perhaps through norms."""
         reads = [source for source in self.sources[layer] if source >= 0]
         return self._reached(reads, self.sources, norms=True)
 
@@ -269,7 +269,7 @@ class _Graph:
     def _reached(
         self, start: Iterable[int], ends: tuple[tuple[int, ...], ...], *, norms: bool
     ) -> list[int]:
-        """Return fully-connected layers with only gates, views and perhaps norms between."""
+        """Return fully-connected layers reached through gates, views and perhaps norms only."""
         products, waiting = [], list(start)
         seen = set(waiting)
         while waiting:

@@ -1,4 +1,4 @@
-"""The tensors of a plan's micro-batch, with how often a step repeats its passes."""
+"""The tensors of a plan's micro-batch, and how often a step repeats its passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards inside the nodes of an array, by the levels that these are."""
+"""Shards inside the nodes of an array, in terms of levels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def shards_of_plan(words: Any, plan: Plan, array: Array) -> Any:
-    """Return `stated_shards` of a plan on an array: in the plan's own order if it is its array."""
+    """Return `stated_shards` of a plan on an array, in the plan's order of levels on its own."""
     is_solved_for = plan.array is not None and plan.array.digest == array.digest()
     return stated_shards(words, array, plan.placement if is_solved_for else None)
 
@@ -26,14 +26,14 @@ def stated_shards(words: Any, array: Array, placement: Any = None) -> Any:
     Parameters
     ----------
     words
-        A word, words by layer, or what is for validation to refuse.
+        A word, words by layer, or something that validation will refuse.
     placement
         The order of the levels; None for the array's own.
 
     Raises
     ------
     HyparError
-        If a word names the nodes of an array that has none, or has levels between those inside.
+        If a word names nodes of an array without nodes, or levels inside nodes are not the last.
     """
     if not isinstance(words, str | Mapping) or INSIDE_NODES not in str(words):
         return words

@@ -72,20 +72,21 @@ class SolverSettings(Document):
 
 
 class WithOverlap(NamedTuple):
-    """What a plan's file says of its time with overlap, where that was searched.
+    """A plan's time with overlap, if the search minimised it.
 
     Parameters
     ----------
     overlap
-        What overlaps, as the simulator's option.
+        What may overlap, as for the simulator's option.
     seconds
-        Of its simulated step.
+        The duration of its simulated step.
     bound
-        On the seconds of all plans with the same training settings.
+        A lower bound on the seconds of all plans with the same training settings.
     without
-        The seconds, with overlap, of the plan that is fastest without.
+        The seconds, with overlap, of the plan that is fastest without overlap.
     prices
-        Of the queue forward, and in the pieces of the backward pass: they prove a bound.
+        The queue's prices in the forward pass, and in pieces of the backward pass; they prove a
+        bound.
     """
 
     overlap: str
@@ -101,19 +102,19 @@ class WithOverlap(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """How much longer the plan takes than the bound, of the bound."""
+        """The excess of the plan's seconds over the bound, relative to the bound."""
         return self.seconds / self.bound - 1 if self.bound else float("inf")
 
     @property
     def statistics(self) -> dict[str, float]:
-        """As it is among the statistics of a solver."""
+        """Its entry among the statistics of a solver."""
         named = {"seconds": self.seconds, "bound": self.bound, "without": self.without}
         named |= {f"price {number}": price for number, price in enumerate(self.prices, 1)}
         return {f"{self.overlap} overlapped, {name}": value for name, value in named.items()}
 
     @classmethod
     def from_statistics(cls, statistics: Sequence[Mapping[str, float]]) -> Self | None:
-        """Return what is said among statistics; None if nothing is."""
+        """Return the entry among statistics; None if there is none."""
         for row in statistics:
             overlap, _, name = next(iter(row), "").partition(" overlapped, ")
             if name == "seconds":
@@ -125,8 +126,8 @@ class WithOverlap(NamedTuple):
 class SolverRecord(Document):
     """The solver and search that chose a plan, and the solver's claims about it.
 
-    A record read from a file is the file's claim; our own search, or a checked certificate, makes
-    it ours (`vouched`). Records are compared regardless of whose claim they are.
+    A record read from a file is the file's claim; a search of ours, or a checked certificate, makes
+    it our claim (`vouched`). Records are compared regardless of whose claim they are.
     """
 
     name: Name
@@ -154,16 +155,16 @@ class SolverRecord(Document):
 
     @property
     def with_overlap(self) -> WithOverlap | None:
-        """What the search of the time with overlap found; None where there was none."""
+        """The result of a search of time with overlap; None without one."""
         return WithOverlap.from_statistics(self.statistics)
 
     @property
-    def says(self) -> str:
-        """The words before a claim of optimality that is only the file's; empty for ours."""
+    def attribution(self) -> str:
+        """The words before a claim of optimality that only the file makes; empty for our claims."""
         return "" if self._vouched else "its file says "
 
     def vouched(self, **update: Any) -> Self:
-        """Return the record as ours: our search made it, or a certificate proves it."""
+        """Return the record as our claim: our search made it, or a certificate proves it."""
         record = self.model_copy(update=update)
         # Bypasses `Document.__setattr__`: the copy is not shared yet.
         super(Document, record).__setattr__("_vouched", True)
@@ -177,7 +178,7 @@ class SolverRecord(Document):
         scope = "each level" if self.scope == "level" else "over all levels"
         seconds = format_si(self.seconds, "s")
         return (
-            f"<SolverRecord {self.name} {self.search}: {self.says}{self.status} ({scope}),"
+            f"<SolverRecord {self.name} {self.search}: {self.attribution}{self.status} ({scope}),"
             f" {seconds}{stopped}>"
         )
 
@@ -390,7 +391,7 @@ class Plan(Displayed, ProblemFields):
     def document(self) -> dict[str, Any]:
         """Return the plan as the plain data of its file, with the header's keys first."""
         dumped = self.model_dump(mode="json", by_alias=True)
-        # Keys of newer versions are written where they say something.
+        # Keys of newer versions are written only where they differ from defaults.
         for key in ("parts", "share"):
             if dumped[key] is None:
                 del dumped[key]

@@ -64,7 +64,7 @@ def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
         if strange:
             raise rule(unknown("choice", strange[0], words))
         more = ", ".join((*EVERY_CHOICE[len(PAPERS_CHOICES) :], LEFT_WHOLE))
-        # With groups of accelerators sides were added to what was asked.
+        # With groups of accelerators parts of H1 were added to the choices that were stated.
         got = ", ".join(value if choices in SETS_OF_CHOICES else choices_below_h1(value)) or "none"
         raise rule(f"should be data, model, or these and some of {more}, in this order, got {got}")
     return value
@@ -93,7 +93,7 @@ class Record(Document):
 
     @model_validator(mode="after")
     def _is_untouched(self) -> Self:
-        # A description that was edited by hand must not pass for the one that was solved.
+        # A description that was edited by hand must not pass for the solved one.
         if self.name != self.description.name:
             raise rule(f"name should be the description's, {self.description.name!r}")
         if self.digest != self.description.digest():
@@ -159,12 +159,12 @@ class StageContext:
     ----------
     in_flight : (layers,)
         For how many micro-batches at once each layer holds what it saves.
-    hops
-        The links over which its messages pass, by the names of their layers.
+    links
+        The links of its messages, by the names of their layers.
     """
 
     in_flight: tuple[int, ...]
-    hops: Mapping[str, BisectionLink]
+    links: Mapping[str, BisectionLink]
 
 
 class ProblemFields(Document):
@@ -211,7 +211,7 @@ class ProblemFields(Document):
 
     @property
     def split_rule(self) -> SplitRule | None:
-        """How constraints let levels split an axis; None for any way."""
+        """How levels may split an axis under the constraints; None without a rule."""
         limits = self.constraints
         any_way = not (limits.even or limits.runnable or {*OF_IMAGES} & {*self.choices})
         if any_way or limits.even or not limits.runnable or self.share is None:
@@ -222,18 +222,18 @@ class ProblemFields(Document):
 
     @property
     def rule_at_any_share(self) -> SplitRule | None:
-        """A rule that what `split_rule` allows at some shares keeps; None without one."""
+        """A rule that allows what `split_rule` allows at any shares; None without a rule."""
         limits = self.constraints
         if limits.even:
             return SplitRule(Hierarchy((1, *self.hierarchy.sizes[1:])), even=True)
-        # The smallest of unequal parts has no more than one of equal ones.
+        # The smallest of unequal parts is no larger than an equal part.
         return SplitRule(self.hierarchy, even=False) if limits.runnable else None
 
     @property
     def _split_parts(self) -> Hierarchy:
         """The parts of each level as `split_rule` counts them on axes that it splits.
 
-        Even parts in a share of p/q, in lowest terms, are whole numbers of q equal ones.
+        Even parts with a share of p/q, in lowest terms, are integers if q equal parts are.
         """
         if not self.constraints.even or self.share is None:
             return self.hierarchy
@@ -242,12 +242,12 @@ class ProblemFields(Document):
 
     @property
     def step_model(self) -> StepModel:
-        """How a step is counted: as the array's ``model`` says, or without one as in the paper."""
+        """How a step is counted: by the array's ``model``, or without an array as in the paper."""
         return self.array.description.step_model if self.array else HYPAR_2019
 
     @property
     def in_flight(self) -> tuple[int, ...]:
-        """For how many micro-batches at once each layer holds what it saves; none for one."""
+        """The number of micro-batches for which each layer holds saved activations; empty for 1."""
         return self.stage.in_flight if self.stage else ()
 
     @property
@@ -265,7 +265,7 @@ class ProblemFields(Document):
 
     @property
     def part_memory(self) -> tuple[int, ...]:
-        """The bytes, if limited, of each part of H1 between groups: no more than its group's."""
+        """The bytes, if limited, of each part of H1 between groups: at most its group's memory."""
         stated = self.constraints.memory
         if self.array is None or stated is None:
             return ()
@@ -309,16 +309,16 @@ class ProblemFields(Document):
 
     @property
     def part_shares(self) -> tuple[int, ...]:
-        """The share of each part of H1, of their sum."""
+        """The share of each part of H1, relative to their sum."""
         if self.array is None or self.group_shares is None:
             return (1,) * self.hierarchy.sizes[0] if self.levels else ()
         return shares_of_parts(self.group_shares, self.array.description.parts_of_groups)
 
     def placed(self, placement: tuple[int, ...]) -> Self:
-        """Return the problem with its levels placed otherwise on its array."""
+        """Return the problem with another placement of its levels on its array."""
         assert self.array is not None
         sizes = self.array.description.hierarchy(placement)
-        return self.model_copy(update={"placement": placement, "parts": sizes.unless_halves})
+        return self.model_copy(update={"placement": placement, "parts": sizes.unless_binary})
 
     @model_validator(mode="after")
     def _the_array_fits(self) -> Self:
@@ -418,7 +418,7 @@ class ProblemFields(Document):
             return self
         if len(self.parts) != self.levels:
             raise rule(f"parts: should be one for each of {self.levels} levels, got {self.parts}")
-        if self.hierarchy.of_halves:
+        if self.hierarchy.is_binary:
             raise rule("parts: should be null where each level has two")
         return self
 
@@ -445,7 +445,7 @@ class Problem(ProblemFields):
 
     @property
     def run_reading(self) -> str:
-        """The reading that counts what a run of its plans moves: its own, if that does."""
+        """The reading that counts what a run of its plans moves: its own reading, if that does."""
         return self.reading if self.reading in RUN_READINGS else "executed"
 
     @property
@@ -468,11 +468,11 @@ class Problem(ProblemFields):
 
     @property
     def device_memory(self) -> int | None:
-        """The bytes of a device that a plan to train within has; None where layers are counted.
+        """The bytes of a device within which plans train; None if memory is counted by layer.
 
-        In a problem of time on an array that counts memory by tensor: the array's, or those that
-        are stated, of which no group of accelerators has more than its own. In one of bytes or
-        energy those that are stated, between equal accelerators.
+        For time, on an array that counts memory by tensor: the array's, or those that are stated,
+        limited to each group's own. For bytes or energy: those that are stated, with equal
+        accelerators.
         """
         stated = self.constraints.memory is not None and not self.groups
         by_time_or_memory = self.cost == "time" or (self.cost in ("bytes", "energy") and stated)

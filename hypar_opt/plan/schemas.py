@@ -1,6 +1,6 @@
-"""The versions of a plan's file, and what each is the first to state.
+"""The versions of a plan's file, and what each introduced.
 
-A file is of the oldest that can state its problem: of ``hypar-opt/plan/2`` where none of
+A file has the oldest version that can state its problem: of ``hypar-opt/plan/2`` where none of
 `STATED_SINCE` is needed. Version 1, which did not state how tensors are stored, is read.
 """
 
@@ -21,7 +21,7 @@ NEWEST = "hypar-opt/plan/15"
 
 
 _NEW = {*OF_IMAGES, "experts"}
-"""The choices that version 9 is the first to have."""
+"""The choices that version 9 introduced."""
 
 
 def _has_more_parts(problem: ProblemFields) -> bool:
@@ -56,10 +56,10 @@ STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = Mappin
         "hypar-opt/plan/3": ("parts:", lambda own: own.parts is not None),
     }
 )
-"""The key that each version is the first to have, and whether a problem has it; newest first."""
+"""The key that each version introduced, and whether a problem has it; newest first."""
 
 
 def schema_of(problem: ProblemFields) -> str:
-    """Return the schema of a plan of a problem: the oldest that can state it."""
+    """Return the schema of a problem's plan files: the oldest that can state the problem."""
     versions = (version for version, (_, states) in STATED_SINCE.items() if states(problem))
     return next(versions, SCHEMA)

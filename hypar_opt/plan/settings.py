@@ -1,4 +1,4 @@
-"""Keys of a network's or an array's file with other values: ``topology.link.bandwidth``."""
+"""Other values for keys of a network's or an array's file, as ``topology.link.bandwidth``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from hypar_opt.workload.routers import with_counts
 from hypar_opt.workload.sequence_length import with_tokens
 
 _FIXED = frozenset({"name", "schema", "source"})
-"""Keys that say what a file is: another value would not describe another machine or network."""
+"""Keys that identify a file: other values would not describe another machine or network."""
 
 _TOKENS = "input.tokens"
 
 _LISTED = 8
-"""Keys that a message about an ambiguous one lists."""
+"""The most keys that a message about an ambiguous key lists."""
 
 UNITS = {
     "B/s": "bytes_per_second",
@@ -53,7 +53,7 @@ class Changed:
     Parameters
     ----------
     network, array
-        Named after what was changed, so that no result is taken for the original's.
+        Named after the changes, so that no result is mistaken for the original's.
     columns
         The values as cells of a table. A column's name is the key in full, with underscores, so
         that SQL takes it without quotes, and for a quantity the base unit of its number.
@@ -96,7 +96,7 @@ def changed(
         of layers and blocks in it, such as ``layer.fc1.units``; its first keys may be left out if
         the others are those of a single key. Values are those of a file.
     where
-        What states the settings, for messages; by default the argument ``settings``.
+        The source of the settings, for messages; by default the argument ``settings``.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def changed(
     where = where or argument("settings")
     if not isinstance(settings, Mapping):
         raise HyparError(f"{where} should be a mapping, got {shown(settings)}")
-    # As a file's, which a plan or a table's row keeps.
+    # As in a file, since a plan or a table's row keeps it.
     check_values(dict(settings), where)
     whole = {"network": network, "array": array}
     contents: dict[str, Any] = {
@@ -194,7 +194,7 @@ def _paths(
 def _location(
     key: str, paths: Mapping[str, Location], contents: Mapping[str, Any]
 ) -> tuple[str, Location]:
-    """Return a key in full, and where it is; one that a file leaves out is below one that it has.
+    """Return a key in full, and its location; a key that a file leaves out is below one it has.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def _location(
             raise HyparError(f"{key!r} should be a single key, and is one of {some}")
         if len(matches) == 1:
             at = paths[matches[0]]
-            # Its document says whether a table has such a key.
+            # The document's class decides whether a table has such a key.
             if not rest or isinstance(_get(contents, at), dict):
                 return ".".join((matches[0], *rest)), (*at, *rest)
             break
@@ -223,7 +223,7 @@ def _location(
             needed = f"an array: {ARRAY}" if what == "array" else "a network"
             raise HyparError(f"{key!r} is a key of {needed}")
         return key, (what, *parts)
-    # Those of single layers are too many to list, unless one of them was meant.
+    # Keys of single layers are too many to list, unless one of them was meant.
     of_layers = isinstance(_get(contents, paths[parts[0]]) if parts[0] in paths else None, list)
     candidates = [
         path
@@ -248,7 +248,7 @@ def _get(content: Any, at: Location) -> Any:
 
 
 def _set(content: Any, at: Location, value: object) -> None:
-    """Set the value at a location; tables that are not there are made."""
+    """Set the value at a location; missing tables are created."""
     *parents, last = at
     for part in parents:
         inner = content.setdefault(part, {}) if isinstance(content, dict) else content[part]

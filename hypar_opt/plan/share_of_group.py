@@ -28,18 +28,18 @@ def _share(value: object) -> object:
 
 
 SHARES = 10_000
-"""The parts of a tensor that a group's share is a whole number of."""
+"""A group's share is a whole number of these parts of a tensor."""
 
 
 def shares_of_parts(shares: Sequence[int], parts: Sequence[int]) -> tuple[int, ...]:
-    """Return the share of each part of H1, as whole numbers of their sum.
+    """Return the share of each part of H1, in whole numbers.
 
     Parameters
     ----------
     shares
-        Of each group.
+        The share of each group.
     parts
-        How many parts each group has.
+        The number of parts in each group.
     """
     multiple = lcm(*parts)
     pairs = zip(shares, parts, strict=True)

@@ -1,11 +1,11 @@
 """A plan's H1 row as the stages of a pipeline: which layers each part has, and what crosses.
 
 A staged plan is one whose H1 row has every layer in a part of H1 (``first``, ..., ``part-9``, ...).
-Along the network, layers in topological order, its parts take turns, and each run of layers in one
+Along the network, with layers in topological order, parts take turns, and each run of layers in one
 part is a chunk: parts 1 2 3 4 are four stages of one chunk each, parts 1 2 3 4 1 2 3 4 four stages
-of two (interleaved). Between one chunk and the next a single tensor crosses a border: the output
-of a layer, sent forward, and its error, sent back. Ids of tokens cross nothing: every accelerator
-reads its own.
+of two (interleaved). Between one chunk and the next a single tensor crosses a border: the output of
+a layer, sent forward, and its error, sent back. Token ids cross no border: each accelerator reads
+its own.
 
 Source: Y. Huang et al., "GPipe", NeurIPS 2019; D. Narayanan et al., "Efficient large-scale language
 model training on GPU clusters using Megatron-LM", SC 2021 (interleaved stages).
@@ -47,12 +47,12 @@ class StageBorder(NamedTuple):
 
 
 class TiedWeights(NamedTuple):
-    """Weights that layers of several parts share: each part holds them, and gradients are summed.
+    """Weights that layers of several parts share: each part holds them; gradients are summed.
 
     Parameters
     ----------
     owner
-        The position of the layer that has them; the embedding at the beginning of most networks.
+        The position of the layer that owns them; in most networks the embedding.
     users
         The positions of the layers that share them, such as the head at the end.
     parts
@@ -74,14 +74,13 @@ class Stages:
     parts
         p, the parts of H1, each of which is a stage: a group of accelerators of its own.
     ends
-        The position before which each chunk ends, in order; ``parts * chunks`` of them, the last
-        the number of layers. Chunk ``n`` is in part ``n % parts``.
+        The position before which each chunk ends, in order; there are ``parts * chunks``, and the
+        last is the number of layers. Chunk ``n`` is in part ``n % parts``.
 
     Raises
     ------
     HyparError
-        If a border is where the output of the layer before it does not cross alone, naming what
-        does.
+        If anything but the output of the layer before a border crosses it, naming what does.
     """
 
     network: Network
@@ -119,7 +118,7 @@ class Stages:
 
     @cached_property
     def borders(self) -> tuple[StageBorder, ...]:
-        """What crosses between neighbouring chunks, one fewer than there are chunks."""
+        """What crosses each border between chunks."""
         borders, sources = [], self.network.sources
         for layers in self.layers[1:]:
             writer = layers.start - 1
@@ -141,7 +140,7 @@ class Stages:
     def labels(self) -> tuple[str, ...]:
         """The blocks, or else the layers, of each chunk in short: ``decoder.0-11``, ``12-23``.
 
-        What stands beside blocks is left out, and a block's name where the last chunk ended in it.
+        Layers outside blocks are left out, and so is a block's name if the last chunk ended in it.
         """
         block, labels = "", list[str]()
         for stage in self.layers:
@@ -179,7 +178,7 @@ def stages_of(network: Network, row: Sequence[str | None], parts: int) -> Stages
     row
         The word of each layer's choice at H1.
     parts
-        Those of H1.
+        The number of parts of H1.
 
     Raises
     ------
@@ -204,7 +203,7 @@ def stages_of(network: Network, row: Sequence[str | None], parts: int) -> Stages
 
 
 def _check_visits(visited: Sequence[int], names: Sequence[str], parts: int) -> None:
-    """Refuse rows that do not visit parts 1, 2, ..., p, or that some times over.
+    """Refuse rows that do not visit parts 1, 2, ..., p in order, once or several times.
 
     Parameters
     ----------
@@ -231,7 +230,7 @@ def _check_visits(visited: Sequence[int], names: Sequence[str], parts: int) -> N
 
 
 def stage_counts(stages: int | str | None) -> list[int] | None:
-    """Return the numbers of stages that are asked for: one if none are; None for any number.
+    """Return the stated numbers of stages: 1 by default; None for any number.
 
     Raises
     ------
@@ -246,7 +245,7 @@ def stage_counts(stages: int | str | None) -> list[int] | None:
 
 
 def even_stages(network: Network, parts: int, chunks: int = 1) -> Stages:
-    """Return stages of equally many repetitions of blocks each, as Megatron-LM has them.
+    """Return stages with equally many repetitions of blocks, as in Megatron-LM.
 
     The layers before the first block are in the first chunk, those behind the last in the last.
 
@@ -267,12 +266,12 @@ def even_stages(network: Network, parts: int, chunks: int = 1) -> Stages:
 
 
 def stages_before(network: Network, parts: int, begins: Sequence[str]) -> Stages:
-    """Return stages that are cut before some layers or repetitions of blocks, ``decoder.12``.
+    """Return stages cut before some layers or repetitions of blocks, such as ``decoder.12``.
 
     Parameters
     ----------
     begins
-        What each chunk but the first begins with, by name, in order.
+        The layer or block at which each chunk but the first begins, by name, in order.
 
     Raises
     ------
@@ -306,7 +305,7 @@ def stages_before(network: Network, parts: int, begins: Sequence[str]) -> Stages
 
 
 def check_schedule(schedule: str, parts: int, micro_batches: int, chunks: int = 1) -> None:
-    """Check that a schedule of passes has as many chunks, and micro-batches for them.
+    """Check that a schedule supports a number of chunks, and of micro-batches.
 
     Raises
     ------

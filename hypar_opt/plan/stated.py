@@ -1,4 +1,4 @@
-"""A network and the problem on it that a caller states: its sequences, other values, degrees."""
+"""A network and its problem as a caller states them: with tokens, settings and degrees."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 OF_NETWORK = ("tokens", "settings", "degrees")
-"""Arguments that concern the network, or need it."""
+"""Arguments that change the network, or depend on it."""
 
 
 def stated_problem(
     network: str | Path | Network, arguments: ProblemArguments, search: str | None = None
 ) -> tuple[Network, Problem]:
-    """Return a network as the arguments have it, and the problem on it.
+    """Return a network with the arguments applied to it, and the problem on it.
 
     Parameters
     ----------
     search
-        The search that is asked for; ``levelwise`` takes a reading that charges each level alone.
+        The stated search; ``levelwise`` needs a reading that charges each level separately.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def _of_degrees(
     Parameters
     ----------
     choices
-        Those that a caller states; None for those that the degrees need.
+        The choices that a caller states; None for those that the degrees need.
     """
     configuration = stated_degrees(network, problem, stated, choices)
     if configuration.pp > 1:
@@ -75,9 +75,9 @@ def _of_degrees(
 
 
 def gathered_as(configuration: Configuration, network: Network, problem: Problem) -> Problem:
-    """Return a problem in which tensors are gathered as a configuration's are, unless stated.
+    """Return a problem whose ``gather`` is that of a configuration, unless it is stated.
 
-    Megatron-LM keeps a shard of what tensor parallelism gathers, where memory matters.
+    Where memory matters, Megatron-LM keeps a shard of tensors that tensor parallelism gathers.
     """
     training = problem.training
     splits = configuration.tp > 1

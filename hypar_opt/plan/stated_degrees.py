@@ -1,4 +1,4 @@
-"""Degrees that a caller states, ``tp=8,dp=4``: all nodes pinned as a configuration has them."""
+"""Degrees that a caller states, ``tp=8,dp=4``, which pin all nodes to a configuration's choices."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def stated_degrees(
 ) -> Configuration:
     """Return the configuration of ``tp=8,dp=4``: data, context, tensor and expert parallelism.
 
-    Data parallelism takes all other parts unless it is stated; ``dp_replicate`` and ``dp_shard``
-    are its two. Sequence parallelism goes with tensor parallelism where tokens divide. ``pp`` is
-    of pipeline stages, and ``v`` of the chunks of each.
+    Data parallelism takes all remaining parts unless it is stated, as ``dp`` or as ``dp_replicate``
+    and ``dp_shard``. Sequence parallelism accompanies tensor parallelism if tokens divide. ``pp``
+    is the number of pipeline stages, and ``v`` that of chunks in each.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def stated_degrees(
     without = configuration._replace(sp=tp == 1)
     by_token = choices is None or TOKENS.word in choices
     if not by_token or limits.fault_in_degrees(configuration) is not None:
-        # The reason is that of the degrees, unless experts need sequence parallelism.
+        # The degrees are at fault, unless experts need sequence parallelism.
         configuration = (
             without
             if limits.fault_in_degrees(without) is None or not limits.experts
@@ -113,8 +113,8 @@ def _stated_numbers(stated: object) -> dict[str, int]:
 def pinned(network: Network, problem: Problem, configuration: Configuration) -> Problem:
     """Return a problem whose layers and stored tensors are pinned to a configuration's choices.
 
-    It has the choices that these are, counts what a run moves, with one all-to-all over several
-    levels, and leaves open how a step trains. With stages H1 is one level, which has no pins.
+    It has the choices that the pins need, counts what a run moves, with all-to-alls joined over
+    levels, and leaves training open. With stages H1 is one level, which has no pins.
 
     Raises
     ------
@@ -159,9 +159,9 @@ def pinned(network: Network, problem: Problem, configuration: Configuration) -> 
 def choices_and_pins(
     network: Network, problem: Problem, configuration: Configuration
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the choices that a problem has one's plan with, and pins of layers that it needs.
+    """Return the choices that a configuration's plan needs, and pins of some layers.
 
-    These are of layers that the configuration leaves whole, though choices split them.
+    The pins are of layers that the configuration leaves whole although choices split them.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def choices_and_pins(
 
 
 def _patterns(chosen: Sequence[int], nodes: Sequence[int], workload: Workload) -> list[str]:
-    """Return patterns that match the names of some of the nodes alone."""
+    """Return patterns that match the names of some nodes, and of no others."""
     named, names = (
         [workload.nodes[node].name for node in positions] for positions in (chosen, nodes)
     )

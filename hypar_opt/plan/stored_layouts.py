@@ -54,11 +54,11 @@ def stored_layouts(
 
 
 def _words(workload: Workload) -> Mapping[Layout, Layout]:
-    """Return the words of layouts in a plan's file that are not their names.
+    """Return the words of layouts in a plan file that differ from the layouts' names.
 
     The order of channels is the reader's: before a channel shuffle they are stored as it reads
-    them. Without a choice of their own experts are the channels of what is dispatched to them. And
-    partial sums are the addends that their reader takes.
+    them. Without a choice of experts, they are the channels of dispatched tensors. Partial sums are
+    addends that their reader accepts.
     """
     words = {SHUFFLED: CHANNEL, PARTIAL: ADDENDS.word}
     return words if EXPERTS.word in workload.choices else words | {EXPERT: CHANNEL}
@@ -100,7 +100,7 @@ def tensor_columns(
 def rows_with_stored(
     workload: Workload, rows: Rows, tensors: Sequence[Mapping[int, int]]
 ) -> list[tuple[int, ...]]:
-    """Return the choices of all nodes, ``(levels, nodes)``, given the layers' and the layouts.
+    """Return the choices of all nodes, ``(levels, nodes)``, given choices of layers and layouts.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def plan_tensors(plan: Plan, workload: Workload) -> tuple[dict[int, int], ...]:
     plan
         As `hypar_opt.search.plan_file.read_plan` or `hypar_opt.pipeline.solve` returns it.
     workload
-        Of the plan's network and batch, with shared tensors as nodes or without.
+        The tensors of the plan's network and batch, with or without shared tensors as nodes.
 
     Raises
     ------
@@ -139,5 +139,5 @@ def plan_tensors(plan: Plan, workload: Workload) -> tuple[dict[int, int], ...]:
 
 
 def rows_of_plan(plan: Plan, workload: Workload) -> list[tuple[int, ...]]:
-    """Return the choices of all nodes of a plan, ``(levels, nodes)``; else as `plan_tensors`."""
+    """Return the choices of all nodes of a plan, ``(levels, nodes)``; as `plan_tensors`."""
     return rows_with_stored(workload, plan.assignments(), plan_tensors(plan, workload))

@@ -70,7 +70,7 @@ def expert_parallelism(network: Network) -> Words:
 
 
 def spatial_parallelism(network: Network) -> Words:
-    """Return the layers that split rows of images: all that may, as far as parts are equal."""
+    """Return the layers that split rows of images: all that may, while parts are equal."""
     return dict.fromkeys(_borders(network), ROWS.word)
 
 
@@ -91,21 +91,21 @@ STRATEGIES: Mapping[str, Callable[[Network], Words]] = MappingProxyType(
         SPATIAL: spatial_parallelism,
     }
 )
-"""What each strategy splits at its levels, the deepest; nothing where a network has none of it."""
+"""What each strategy splits at the deepest levels; empty if a network has no such layers."""
 
 
 def degrees(network: Network, sizes: Sequence[int]) -> tuple[int, ...]:
     """Return the degrees of a strategy on levels of some parts; none without attention.
 
-    Each is the number of accelerators below a level: 1, 2, 4, ... between halves.
+    A degree is the number of accelerators below a level: 1, 2, 4, ... with levels of two parts.
     """
     if not any(_is_attention(layer.splits) for layer in network.layers):
         return ()
-    return every_degree(sizes)
+    return all_degrees(sizes)
 
 
-def every_degree(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the accelerators below each level, and all: 1, 2, 4, ... between halves."""
+def all_degrees(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the accelerators below each level, and all: 1, 2, 4, ... with levels of two parts."""
     return tuple(reversed(_below(sizes)))
 
 
@@ -124,13 +124,13 @@ def strategy_pins(
     sizes
         The parts of each level, H1 first.
     degree
-        Accelerators between which it splits layers, one of `degrees`.
+        The number of accelerators between which it splits layers, one of `degrees`.
     """
     return tuple(pins_within(network, sizes, {strategy: degree}))
 
 
 def pins_within(network: Network, sizes: Sequence[int], inner: Mapping[str, int]) -> Iterator[str]:
-    """Yield the pins of strategies within each other, the outermost first."""
+    """Yield the pins of nested strategies, the outermost first."""
     below, within = _below(sizes), prod(inner.values())
     first = below.index(within)
     for level in range(first):
@@ -143,13 +143,13 @@ def pins_within(network: Network, sizes: Sequence[int], inner: Mapping[str, int]
             levels = range(first, last)
             if name in borders:
                 levels = range(first, first + _even_levels(borders[name], sizes[first:last]))
-            # A pin's layer is a pattern, in which a name's own brackets have to be escaped.
+            # A pin's layer is a pattern, in which brackets of a name have to be escaped.
             yield from (f"{glob.escape(name)}@H{level + 1}={word}" for level in levels)
         first = last
 
 
 def _even_levels(border: Border, sizes: Sequence[int]) -> int:
-    """Return at how many of some levels, from the first, rows may be split: others stay free."""
+    """Return at how many levels, from the first, rows may be split; the others stay free."""
     parts = list(accumulate(sizes, mul))
     even = (size <= border.max_parts and border.size % size == 0 for size in parts)
     return len(list(takewhile(bool, even)))

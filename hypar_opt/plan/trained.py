@@ -1,4 +1,4 @@
-"""How a step trains, in words: micro-batches, recomputation, shards."""
+"""Training settings in words: micro-batches, recomputation, shards."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _shards(words: Words, plan: Plan) -> list[str]:
 def _split(word: str, plan: Plan) -> str:
     """Return what is sharded, and over which parts: ``over 8 inside the nodes, state over 64``.
 
-    Weights come with their gradients, and these with the state.
+    Sharded weights imply sharded gradients, and these a sharded state.
     """
     shards = shards_of(word)
     if not shards.by_level:
@@ -108,7 +108,7 @@ def _split(word: str, plan: Plan) -> str:
         ((first, name) for first, name in begins.items() if first is not None), reverse=True
     )
     over = [(name, data_parallelism_below(plan, first)) for first, name in levels]
-    # Of one part nothing is split.
+    # In one part nothing is split.
     (largest, parts), *rest = [entry for entry in over if entry[1] != "1"] or over
     largest = "optimizer state" if largest == "state" else largest
     return f"{largest} sharded over {parts}" + "".join(f", {name} over {n}" for name, n in rest)

@@ -1,4 +1,4 @@
-"""How a step trains: micro-batches, recomputation, and what data parallelism shards."""
+"""Training settings: micro-batches, recomputation, and what data parallelism shards."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hypar_opt.workload.patterns import Words, all_words, parsed_words
 from hypar_opt.workload.shards import fault_in_levels, shards_of
 
 
-def _one_of(known: tuple[str, ...]) -> Callable[[str], object]:
+def _one_of(words: tuple[str, ...]) -> Callable[[str], object]:
     def check(word: str) -> None:
-        if word not in known:
-            raise ValueError(f"{', '.join(known[:-1])} or {known[-1]}")
+        if word not in words:
+            raise ValueError(f"{', '.join(words[:-1])} or {words[-1]}")
 
     return check
 
 
 def training_columns(stated: Callable[[Any], Mapping[str, Any]]) -> Columns:
-    """Return the columns of how a step trains: what an entry states, and what is not the default.
+    """Return the columns of training settings: those stated, and those that are not defaults.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ _REFUSED_SCHEDULES = {
     "dualpipe": "runs micro-batches from both ends, with all weights twice",
     **dict.fromkeys(("zb-v", "zbv"), "has stages in a V, 1 2 3 4 4 3 2 1"),
 }
-"""Schedules that are known by name and not modelled, with what they would need."""
+"""Schedules that are recognised but not modelled, with the reason."""
 
 
 def _schedule() -> PlainValidator:
@@ -60,8 +60,8 @@ def _schedule() -> PlainValidator:
     return PlainValidator(check, json_schema_input_type=Literal[SCHEDULES])
 
 
-def _words(what: str, check: Callable[[str], object]) -> PlainValidator:
-    """Return the check of a word, or of words by layer.
+def _words(name: str, check: Callable[[str], object]) -> PlainValidator:
+    """Return a validator of a word, or of words by layer.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def _words(what: str, check: Callable[[str], object]) -> PlainValidator:
     def words(value: Any) -> Words | None:
         if value is None:
             return None
-        words = parsed_words(value, what) if isinstance(value, str | Mapping) else value
+        words = parsed_words(value, name) if isinstance(value, str | Mapping) else value
         for word in all_words(words) if isinstance(words, str | Mapping) else [words]:
             try:
                 check(word if isinstance(word, str) else "")
@@ -96,11 +96,11 @@ def _of_gradients() -> PlainValidator:
 
 
 class Training(Document):
-    """How a step trains: what it repeats, and what its accelerators share out among them.
+    """Training settings of a step: what it repeats, and what its accelerators shard.
 
-    Words are those of all layers, or by layer, block or pattern, with ``*`` for all others. None,
-    and layers without a word, are left to the search where the memory of accelerators limits it,
-    and else the default.
+    Words hold for all layers, or are by layer, block or pattern, with ``*`` for all others. None,
+    and layers without a word, are left to a search that the memory of accelerators limits, and else
+    mean the default.
     """
 
     micro_batches: Size | None = None
@@ -127,56 +127,56 @@ class Training(Document):
     searched, and no matter without stages."""
 
     def reduced(self, element_bytes: int) -> int:
-        """Return how many elements of the weights' one of a gradient takes where it is reduced."""
+        """Return the size of a gradient's element, where it is reduced, in elements of weights."""
         return (self.reduce_bytes or element_bytes) // element_bytes
 
     @property
     def stated(self) -> dict[str, Any]:
-        """What is stated of micro-batches, by name: all but the schedule of stages."""
+        """The stated settings, by name: all but the schedule of stages."""
         fields = dict(self).items()
         return {name: value for name, value in fields if value is not None and name != "schedule"}
 
     @property
-    def unlike_defaults(self) -> dict[str, Any]:
-        """What is stated and not the default, by name."""
+    def non_default(self) -> dict[str, Any]:
+        """The stated settings that are not defaults, by name."""
         return {
             name: value for name, value in self.stated.items() if value not in (1, "none", "once")
         }
 
     @property
     def alike(self) -> str:
-        """What qualifies a claim about plans that train in this way, and in no other, as text."""
-        return ", of plans that train alike" if self.unlike_defaults else ""
+        """The qualification of a claim that covers only plans with these settings, as text."""
+        return ", of plans with the same training settings" if self.non_default else ""
 
     @property
     def by_layer(self) -> bool:
-        """Whether layers train in different ways."""
+        """Whether settings are by layer."""
         return isinstance(self.recompute, Mapping) or isinstance(self.shard, Mapping)
 
     @property
     def by_op(self) -> bool:
-        """Whether blocks compute all but their products again."""
+        """Whether any block recomputes all but its products."""
         return self.recompute is not None and "op" in all_words(self.recompute)
 
     @property
     def gathers_or_reduces(self) -> bool:
-        """Whether it says when tensors are gathered, or in what gradients are reduced."""
+        """Whether ``gather`` or ``reduce_bytes`` is stated."""
         return self.gather is not None or self.reduce_bytes is not None
 
     @property
     def by_level(self) -> bool:
-        """Whether levels split different things."""
+        """Whether what is sharded differs between levels."""
         return self.shard is not None and any("@" in word for word in all_words(self.shard))
 
     def check(self, batch: int, levels: int, element_bytes: int, other: str | None) -> None:
-        """Check that micro-batches are equal, and that a problem trains by them.
+        """Check that micro-batches are equal, and that a problem supports the settings.
 
         Parameters
         ----------
         levels
-            How many there are.
+            The number of levels.
         other
-            What the problem is and does not go with them.
+            A property of the problem with which settings are not supported.
 
         Raises
         ------
@@ -195,5 +195,5 @@ class Training(Document):
         fault = fault_in_levels(all_words(self.shard or "none"), levels)
         if fault:
             raise rule(f"shard: {fault}")
-        if other and self.unlike_defaults:
-            raise rule(f"{next(iter(self.unlike_defaults))}: is not supported with {other}")
+        if other and self.non_default:
+            raise rule(f"{next(iter(self.non_default))}: is not supported with {other}")

@@ -1,9 +1,9 @@
 """Certificates: a dual solution of every table that a plan's optimality rests on.
 
-Of a chain potentials prove it (`hypar_opt.proofs.chains`), of any other graph a maximum flow or
-messages (`hypar_opt.proofs.graphs`). The tables are
-derived from the plan alone (`hypar_opt.proofs.check`), by code that the search does not use;
-the check needs these, the potentials and sums of integers, and no solver.
+On a chain these are potentials (`hypar_opt.proofs.chains`), on any other graph a maximum flow or
+messages (`hypar_opt.proofs.graphs`). Tables are derived from the plan alone
+(`hypar_opt.proofs.check`), by code that the search does not use; the check needs only these, the
+dual solution and sums of integers, and no solver.
 
 Source: docs/decisions/0005-joint-optimum.md.
 """
@@ -54,29 +54,29 @@ if TYPE_CHECKING:
 
 SCHEMA: Literal["hypar-opt/certificate/1"] = "hypar-opt/certificate/1"
 OF_CELLS: Literal["hypar-opt/certificate/2"] = "hypar-opt/certificate/2"
-"""The version of certificates with messages, which several layers share and which are of cells."""
+"""The version of certificates with messages that several layers share, over cells."""
 WITH_OVERLAP: Literal["hypar-opt/certificate/3"] = "hypar-opt/certificate/3"
 """The version of certificates of the time with overlap."""
 IN_STAGES: Literal["hypar-opt/certificate/4"] = "hypar-opt/certificate/4"
 """The version of certificates of plans in pipeline stages."""
 
-_MOST_SPANS = 64
+_MAX_SPANS = 64
 """The most tables that a certificate of plans in stages has."""
 
 _ROUNDING = Fraction(1, 10**9)
-"""How much charges, which are rounded, may differ in all from seconds."""
+"""The most by which charges, which are rounded, may differ from seconds."""
 
 _COARSE = Fraction(1, 10**7)
-"""How much a search's bound may differ: it is in a coarser unit where sums would not fit."""
+"""The tolerance for a search's bound, which is in a coarser unit if sums would not fit."""
 
 
 def _count(value: object) -> int:
-    """Return how many numbers are in rows of any depth."""
+    """Return the count of numbers in nested rows."""
     return sum(map(_count, value)) if isinstance(value, tuple) else value is not None
 
 
 def _form(proof: object) -> str:
-    """Return the name of the proof that a table of a certificate has, by its keys."""
+    """Return the name of a table's kind of proof in a certificate, by its keys."""
     if isinstance(proof, Document):
         return type(proof).__name__
     forms = {"pair_flows": "FlowProof", "messages": "EliminationProof"}
@@ -163,15 +163,15 @@ class Certificate(Displayed, Document):
         return self
 
     def qualification(self, plan: Plan) -> str:
-        """Return what qualifies the claim that a plan is proved optimal, as text."""
+        """Return the qualification of the claim that a plan is proved optimal, as text."""
         count = plan.training.micro_batches or 1
         batch = "the batch at once" if count == 1 else f"{count:,} micro-batches"
         if self.spans is not None:
             batch = f"{plan.hierarchy.sizes[0]:,} stages, cut between blocks, and {batch}"
-        of_training = f", of all plans of {batch}" if self.training else plan.training.alike
+        qualifier = f", of all plans of {batch}" if self.training else plan.training.alike
         if self.price is not None:
-            of_training = f"{of_training or ', of plans that train alike'} that fit"
-        return plan.constraints.within + of_training
+            qualifier = f"{qualifier or ', of plans with the same training settings'} that fit"
+        return plan.constraints.within + qualifier
 
     def claim(self, plan: Plan) -> str:
         """Return what is proved, and of which plans, as text."""
@@ -201,7 +201,7 @@ class Certificate(Displayed, Document):
         )
 
     def claimed_beyond(self, plan: Plan, bound: Fraction) -> str | None:
-        """Return, as text, what a plan claims of its cost or its time that a bound does not prove.
+        """Return, as text, the claim of a plan about its cost or time that a bound does not prove.
 
         None if all is proved.
         """
@@ -225,12 +225,12 @@ class Certificate(Displayed, Document):
 def certify(plan: Plan) -> Certificate:
     """Compute a proof of every table that a plan's optimality rests on.
 
-    Of a plan that trains within the memory of a device it is of all plans of as many micro-batches,
-    in any memory; or, where memory excludes the fastest of these, it states a ``bound`` on those
-    that fit. Of one whose training was stated it is of those that train alike. Of one whose time
-    with overlap was searched it states a ``bound`` on that of plans that train alike. Of one in
-    stages it is of all plans of as many stages and micro-batches, however they are cut between
-    blocks and train.
+    If the plan trains within the memory of a device, the certificate covers all plans with as many
+    micro-batches, in any memory; or, if memory excludes the fastest of these, it states a ``bound``
+    on those that fit. If its training was stated, the certificate covers plans with the same
+    training settings. If its time with overlap was searched, it states a ``bound`` on that of plans
+    with the same training settings. In stages it covers all plans of as many stages and
+    micro-batches, however they are cut between blocks and train.
 
     Raises
     ------
@@ -243,7 +243,7 @@ def certify(plan: Plan) -> Certificate:
     if plan.solver.with_overlap is not None:
         return _with_overlap(plan, plan.solver.with_overlap)
     if plan.is_staged:
-        return _of_cuts(plan)
+        return _certify_cuts(plan)
     try:
         total = Fraction(plan.cost.total)
         certificate, bound = _proved(plan, tables_of(plan))
@@ -289,11 +289,11 @@ def _with_overlap(plan: Plan, record: WithOverlap) -> Certificate:
     return certificate.model_copy(update=of_table | stated | {"bound": max(bound, Fraction())})
 
 
-def _of_cuts(plan: Plan) -> Certificate:
+def _certify_cuts(plan: Plan) -> Certificate:
     """Return a proof of a bound on all plans of as many stages and micro-batches as a plan has.
 
-    Of each unit by itself there is a table; and of the stages of the best cuts by what is known,
-    until all of them are known.
+    There is a table for each unit; and for the stages of the best cuts under current bounds, until
+    these stages all have tables.
 
     Raises
     ------
@@ -307,7 +307,7 @@ def _of_cuts(plan: Plan) -> Certificate:
         problem = CutProblem(plan)
         charge = problem.charge
         missing = [UnitSpan(unit, unit + 1) for unit in range(len(problem.units))]
-        while missing and len(proofs) < _MOST_SPANS:
+        while missing and len(proofs) < _MAX_SPANS:
             for span in missing:
                 kind = problem.kind(span)
                 if kind in bounds:
@@ -377,7 +377,7 @@ def _per_second(plan: Plan) -> int:
 def _is_reached(
     bound: Fraction, seconds: float, plan: Plan, rounding: Fraction = _ROUNDING
 ) -> bool:
-    """Return whether a bound in a plan's unit is some seconds, but for the rounding of charges."""
+    """Return whether a bound in a plan's unit equals some seconds, up to rounding of charges."""
     return bound >= Fraction(seconds) * _per_second(plan) * (1 - rounding)
 
 
@@ -398,7 +398,7 @@ def _check_seconds(plan: Plan) -> None:
 
 
 def _leaves_modes_open(plan: Plan) -> bool:
-    """Return whether what layers compute again or shard was not stated, but for the search."""
+    """Return whether recomputation or sharding was left to the search."""
     training, chosen = plan.training, training_left_open(plan)
     return any(getattr(training, key) is None or key in chosen for key in ("recompute", "shard"))
 
@@ -414,7 +414,7 @@ def _proved(
     Parameters
     ----------
     enough
-        The bound of a table, in its integers, that suffices; by default the plan's total.
+        A sufficient bound of a table, in its integers; by default the plan's total.
     """
     if enough is None:
         enough = math.ceil(Fraction(plan.cost.total) / tables[0].in_units(1)) if tables else 0
@@ -437,8 +437,8 @@ def _proof_of(table: ReferenceTable, enough: int) -> TableProof | FlowProof | El
 def _within_memory(plan: Plan, tables: PricedTables, *, uniform: bool) -> Certificate | None:
     """Return a bound on plans of as many micro-batches that fit the memory of a device.
 
-    Of those that train alike, or of all. None where nothing is proved, or memory excludes no plan
-    and no search calls this one optimal.
+    Of those with the same training settings, or of all. None where nothing is proved, or memory
+    excludes no plan and no search calls this one optimal.
 
     Raises
     ------
@@ -449,7 +449,7 @@ def _within_memory(plan: Plan, tables: PricedTables, *, uniform: bool) -> Certif
     if not price and plan.solver.status != "optimal":
         return None
     certificate, priced = _proved(plan, [tables.at(price)], None if uniform else "any", enough)
-    bound, total = _less_all_bytes(priced, price, tables), Fraction(plan.cost.total)
+    bound, total = _minus_priced_memory(priced, price, tables), Fraction(plan.cost.total)
     if bound > total:
         raise HyparError("no certificate: plans that fit the memory cost more than this one")
     if bound <= 0:
@@ -458,8 +458,8 @@ def _within_memory(plan: Plan, tables: PricedTables, *, uniform: bool) -> Certif
     return certificate.model_copy(update={"price": price, "bound": stated})
 
 
-def _less_all_bytes(priced: Fraction, price: Fraction, tables: PricedTables) -> Fraction:
-    """Return a bound on plans that fit, given one on their cost with all bytes at a price."""
+def _minus_priced_memory(priced: Fraction, price: Fraction, tables: PricedTables) -> Fraction:
+    """Return a bound on plans that fit, given a bound on their cost plus bytes at a price."""
     return priced - tables.in_units(price * tables.capacity)
 
 
@@ -552,7 +552,7 @@ def _bound_within_memory(plan: Plan, certificate: Certificate) -> Fraction:
         raise CheckFailedError(
             "price: should be 0 or more, of plans that train within a device's memory"
         )
-    proven = _less_all_bytes(_bound([tables.at(price)], certificate), price, tables)
+    proven = _minus_priced_memory(_bound([tables.at(price)], certificate), price, tables)
     stated = Fraction(plan.cost.total) if certificate.bound is None else certificate.bound
     if not proven == stated <= Fraction(plan.cost.total):
         raise CheckFailedError(
@@ -654,7 +654,7 @@ def write_certificate(certificate: Certificate, path: str | Path) -> None:
 def _bound(tables: list[ReferenceTable], certificate: Certificate) -> Fraction:
     """Return the lower bound that the proofs give, in the cost's unit.
 
-    Levels add up; of tables by order each plan is in one.
+    Levels add up; with tables by order, each plan is in one of them.
 
     Raises
     ------
@@ -681,8 +681,9 @@ def _bound_of(
 def _digest(plan: Plan) -> str:
     """Return a hash of a plan without its solver, whose seconds differ from run to run.
 
-    Layouts and the array's ``model`` are left out, as in older plan files, whose certificates stay
-    valid: the cost, which is checked beside the digest, is that of the plan's own.
+    Layouts and the array's ``model`` are left out, as in older plan files, so that their
+    certificates stay valid: the cost, which is checked besides the digest, depends on the plan's
+    own.
     """
     document: dict[str, Any] = plan.document()
     proven = {key: value for key, value in document.items() if key not in ("solver", "layouts")}

@@ -1,7 +1,7 @@
 """Proofs of a lower bound on a table whose graph is a chain: potentials of its layers' choices.
 
-Potentials ``u[l, c]``, one for each layer and choice and from whatever source, prove that no
-assignment of a chain costs less than ``min(u[last])``, if every reduced cost
+Potentials ``u[l, c]``, one for each layer and choice, prove that no assignment of a chain costs
+less than ``min(u[last])``, wherever they come from, if every reduced cost
 
     ``u[l-1, b] + edge[l-1, b, c] + node[l, c] - u[l, c]``     (``node[0, c] - u[0, c]``)
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class TableProof(Document):
-    """Potentials of one table, ``layers x choices``, and of its capacity.
+    """Potentials of one table, ``layers x choices``, and the multiplier of its capacity.
 
     With a capacity the potentials are those of the Lagrangian ``cost * scale + load *
     multiplier``, and prove the bound ``(min(u[last]) - multiplier * capacity) / scale``.
@@ -102,7 +102,7 @@ def _cheapest(costs: Integers, allowed: NDArray[np.bool_]) -> int:
 def _potentials(node: Integers, table: CostTable, scale: int = 1) -> Integers:
     """Return the cost-to-come of each layer's choices: ``(layers, choices)``.
 
-    Forbidden choices have one too, but no path continues from them.
+    Forbidden choices have one, too, but no path continues from them.
     """
     # Scaled by a fraction's denominator, costs may exceed int64.
     node = node.astype(object) if scale != 1 else node
@@ -133,7 +133,9 @@ def bound_of_chain(table: CostTable, proof: TableProof, where: str) -> Fraction:
     potentials = np.array(proof.potentials, dtype)
     node = (proof.scale * table.node.astype(object) + proof.multiplier * load).astype(dtype)
     edge, allowed = table.chain_edges(), allowed_choices(table)
-    potentials_before: Integers = np.zeros(1, dtype)  # of a single source before the first layer
+    potentials_before: Integers = np.zeros(
+        1, dtype
+    )  # of a single source in front of the first layer
     for layer, allowed_here in enumerate(allowed):
         step: Integers = np.zeros((1, table.choices), dtype)
         if layer:

@@ -1,4 +1,4 @@
-"""The memory that a plan for time states, counted again: what a device holds, tensor by tensor."""
+"""The memory limit of a plan for time, checked: what a device holds, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def check_device_memory(plan: Plan) -> None:
-    """Check that a plan that trains within the memory of a device fits what it states.
+    """Check that a plan that trains within the memory of a device fits the stated memory.
 
-    In stages each one, with the micro-batches that it has in flight; also where nothing is stated,
-    and a search claims a bound: it is of plans that fit.
+    In stages, each stage is checked with its micro-batches in flight. Also if no memory is stated
+    but a search claims a bound, since it covers plans that fit.
 
     Raises
     ------
     CheckFailedError
-        With what it takes.
+        Naming what the plan takes.
     """
     capacity, stated = plan.problem.device_memory, plan.constraints.memory
     if capacity is None or plan.array is None:
@@ -37,13 +37,13 @@ def check_device_memory(plan: Plan) -> None:
 
 
 def _check_fits(plan: Plan, stated: int, name: str) -> None:
-    """Check that a plan without stages fits a memory, and a device's own; `name` is what it is."""
+    """Check that a plan without stages fits a stated memory and the device; `name` is shown."""
     workload = Instance.of_plan(plan).executed_workload
     options = RunOptions(**plan.training.stated)
     assert plan.array is not None
     array = plan.array.description
     memory = memory_of(plan, workload, rows_of_plan(plan, workload), options, array)
-    # What is stated is of tensors; the device's own has the reserve, too.
+    # The stated memory is for tensors only; the device's includes the reserve.
     taken, available = memory.tensors, (memory.capacity or stated) - memory.reserve
     limit = min(stated, available)
     if taken > limit:

@@ -1,21 +1,22 @@
 """Proofs of a lower bound on a table whose graph is no chain.
 
-A maximum flow proves the bound of two choices a layer, where every pair is submodular. Written
-in 0-1 variables, 1 for the second choice, such a table costs ``constant + sum(d x) +
-sum(q x (1 - y))``, q >= 0: a flow network with an arc of capacity q from the earlier layer of
-every pair to the later one, of capacity -d from the source to a layer where d < 0, and of
-capacity d from a layer to the sink where d > 0. Its cuts cost what the assignments cost, but
-for a constant, and no cut is less than a flow. The check adds and compares integers.
+A maximum flow proves the bound of two choices a layer, where every pair is submodular. Written in
+0-1 variables, 1 for the second choice, such a table costs ``constant + sum(d x) + sum(q x (1 -
+y))``, q >= 0: a flow network with an arc of capacity q from the earlier layer of every pair to the
+later one, of capacity -d from the source to a layer where d < 0, and of capacity d from a layer to
+the sink where d > 0. Its cuts cost what assignments cost, up to a constant, and no cut is smaller
+than a flow. The check adds and compares integers.
 
-The messages of an elimination prove the bound of any choices: what is charged in the bucket of
-a layer, less its message, is a reduced cost, and none may be negative. Then no assignment costs
-less than the messages of layers without neighbours left, in total.
+The messages of an elimination prove bounds for any number of choices: the charges in the bucket of
+a layer, minus its message, are reduced costs, none of which may be negative. Then no assignment
+costs less than the sum of the messages of layers without remaining neighbours.
 
 Over all levels a layer has hundreds of states, and messages join those of several layers. So they
-are of cells of states: a layer, or a pair of layers, is charged for cells what it is at least for
-any of their states, and no assignment costs less than its cells. Cells are classes of states that
-make each choice at as many levels of each group, and single states of the classes that this leaves
-too cheap. The bound holds of any groups; it is tight where levels of a group are charged alike.
+are over cells of states: the charge of a layer, or of a pair of layers, for cells is the minimum
+over their states, and no assignment costs less than its cells. Cells are classes of states in which
+each choice occurs at equally many levels of each group, and single states of the classes whose
+bounds are too low. The bound holds for any groups; it is tight if levels of a group are charged
+alike.
 
 Source: Ford and Fulkerson, "Maximal flow through a network", 1956; Picard and Ratliff, "Minimum
 cuts and related problems", Networks 5, 1975; Dechter, "Bucket elimination", 1999;
@@ -64,10 +65,10 @@ class FlowProof(Document):
     Parameters
     ----------
     layer_flows
-        Of every layer: from the source into it, or, negative, from it to the sink.
+        For each layer: from the source into it, or, negative, from it to the sink.
     pair_flows
-        Of every pair of layers with an edge, in ascending order: from the earlier one to the
-        later one.
+        For each pair of layers with an edge, in ascending order: from the earlier one to the later
+        one.
     """
 
     form: ClassVar[str] = "flow"
@@ -84,18 +85,18 @@ class EliminationProof(Document):
     order
         The layers, by position, in the order of their elimination.
     messages
-        Each over the cells of the layers that the eliminated one is joined to then; among these
-        layers the cell of the last to be eliminated varies fastest.
+        Each over the cells of the current neighbours of the eliminated layer; the cell of the last
+        neighbour to be eliminated varies fastest.
     numbers
-        In that order, which message is each layer's; unless given each has its own.
+        In that order, the number of each layer's message; by default each has its own.
     constants
-        In that order, what is added to a layer's message; unless given nothing.
+        In that order, the constant added to a layer's message; by default 0.
     groups
-        The group of each level; unless given each column is a cell. Else those are a class that
-        make each choice at as many levels of each group.
+        The group of each level; by default each column is a cell. With groups, columns are one cell
+        if each choice occurs at equally many levels of each group.
     refined
-        By layer, the classes of which each state is a cell; unless given none. Both classes and
-        cells are numbered in the order of their first states.
+        By layer, the classes whose states are single cells; by default none. Classes and cells are
+        numbered in the order of their first states.
     """
 
     form: ClassVar[str] = "messages"
@@ -111,13 +112,12 @@ class EliminationProof(Document):
 def prove(table: ReferenceTable, enough: int) -> FlowProof | EliminationProof:
     """Return a proof of a table's optimum: a flow where there is one, else messages.
 
-    A capacity is left out: what is proved is the least cost of all assignments, whether they
-    fit it or not.
+    A capacity is ignored: the proof covers all assignments, whether they fit it or not.
 
     Parameters
     ----------
     enough
-        The bound that suffices where the optimum is more.
+        A sufficient bound, which may be below the optimum.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def prove(table: ReferenceTable, enough: int) -> FlowProof | EliminationProof:
         by_edge = replace(table.by_edge, limits=())
         if MinimumCut().accepts(by_edge) is None:
             return call(_maximum_flow, by_edge)
-    cells, buckets = _tight(table, alike_levels(table), enough)
+    cells, buckets = _tight(table, interchangeable_levels(table), enough)
     order = buckets.order.layers
     sent = [buckets.messages[layer] for layer in order]
     distinct = {id(message.entries): message.entries for message in sent}
@@ -151,7 +151,7 @@ def optimum(table: ReferenceTable, groups: Groups) -> tuple[int, list[int]]:
     Parameters
     ----------
     groups
-        As `alike_levels`.
+        As `interchangeable_levels`.
 
     Raises
     ------
@@ -170,12 +170,12 @@ def optimum(table: ReferenceTable, groups: Groups) -> tuple[int, list[int]]:
 
 
 def _tight(table: ReferenceTable, groups: Groups, enough: int | None) -> tuple[Cells, Buckets]:
-    """Return cells, and their messages, whose optima are of single states; or cost enough."""
+    """Return cells, and messages, with optima of single states, or of sufficient cost."""
     cells = Cells(table, groups)
     buckets = cells.eliminated()
     bound = buckets.minimum(0)
     threshold, step = bound - 1, bound // _FIRST_STEP + 1
-    # Cells that are no single states are in no assignment of at most the threshold.
+    # No assignment up to the threshold has cells of several states.
     while groups is not None and threshold < bound and (enough is None or bound < enough):
         threshold, step = bound + step, 2 * step
         cells = cells.refined_at_most(
@@ -186,8 +186,8 @@ def _tight(table: ReferenceTable, groups: Groups, enough: int | None) -> tuple[C
     return cells, buckets
 
 
-def alike_levels(table: ReferenceTable) -> Groups:
-    """Return groups of levels that swap places, in both ends of an edge, at the same charge.
+def interchangeable_levels(table: ReferenceTable) -> Groups:
+    """Return groups of levels that may be swapped, in both ends of an edge, at equal charges.
 
     No proof rests on them.
     """
@@ -229,11 +229,11 @@ class LayerCells(NamedTuple):
     Parameters
     ----------
     columns
-        Those that it may choose, cell by cell.
+        The allowed columns, cell by cell.
     starts
         Where each cell begins among them.
     names
-        By cell, the number of its class; of a state of a refined class one above all of these.
+        By cell, the number of its class; states of refined classes have larger numbers.
     """
 
     columns: NDArray[np.intp]
@@ -247,7 +247,7 @@ class LayerCells(NamedTuple):
 
 
 class Cells:
-    """A table whose layers choose among cells of columns, at the least charges of these.
+    """A table whose layers choose among cells of columns, at their least charges.
 
     Parameters
     ----------
@@ -322,13 +322,13 @@ class Cells:
         try:
             return eliminate(charges, order_of_graph(charges.sizes, graph), NEVER)
         except RefusedError as error:
-            # Programs find an optimum, but no proof that additions check.
+            # Programs find an optimum, but no proof that additions can check.
             message = error.message.removesuffix(", try ilp or cpsat")
             over = "" if self.table.states is None else "a proof over all levels "
             raise RefusedError(over + message) from None
 
     def refined_at_most(self, threshold: int, buckets: Buckets) -> Cells:
-        """Return cells that are single states in all assignments of at most a threshold."""
+        """Return cells that are single states in all assignments up to a threshold."""
         from hypar_opt.solvers.elimination.optima import rows_at_most
 
         rows = rows_at_most(threshold, buckets, self.sizes, 0, NEVER)
@@ -396,7 +396,7 @@ class _Network:
         first, second = table.node.T.tolist()
         constant = sum(first)
         charges = [b - a for a, b in zip(first, second, strict=True)]
-        # Of both layers at their second choice, as what it saves.
+        # The saving if both layers have their second choice.
         saves: dict[Pair, int] = {}
         for (u, v), ((dd, dm), (md, mm)) in zip(
             table.ends.tolist(), table.edge.tolist(), strict=True
@@ -407,13 +407,13 @@ class _Network:
             pair = (min(u, v), max(u, v))
             saves[pair] = saves.get(pair, 0) + dm + md - dd - mm
         network = cls(constant, charges, saves)._fixed(allowed_choices(table).tolist())
-        # A pair is charged where the earlier layer alone has its second choice.
+        # A pair is charged if only the earlier layer has its second choice.
         for (u, _), saved in network.capacities.items():
             network.charges[u] -= saved
         return network
 
     def _fixed(self, allowed: list[list[bool]]) -> _Network:
-        """Return the network in which layers of a single allowed choice are part of the rest."""
+        """Return the network with layers of a single allowed choice merged into constants."""
         constant, charges, capacities = self.constant, list(self.charges), dict(self.capacities)
         fixed = [None if all(row) else row.index(True) for row in allowed]
         for (u, v), saved in self.capacities.items():
@@ -445,7 +445,7 @@ def _flow_bound(table: CostTable, proof: FlowProof, where: str) -> int:
     ):
         if len(flows) != count:
             raise CheckFailedError(f"{where}, {key}: should be {count} flows, got {len(flows)}")
-    # What is left in every layer: nothing, in a flow.
+    # The excess of each layer, which is 0 in a flow.
     residuals = list(proof.layer_flows)
     for (u, v), flow in zip(pairs, proof.pair_flows, strict=True):
         if not 0 <= flow <= network.capacities[u, v]:
@@ -477,7 +477,7 @@ class _Part(NamedTuple):
     ----------
     layers
     charge
-        Parts of one ``kind`` share it.
+        Shared by the parts of one ``kind``.
     kind
     constant
         What is added to all charges.
@@ -523,7 +523,7 @@ def _elimination_bound(table: ReferenceTable, proof: EliminationProof, where: st
                 f" {len(proof.messages[number])}"
             )
         message: Integers = np.array(proof.messages[number], dtype).reshape(shape)
-        # Buckets of the same charges, but for constants, have the same reduced costs but for these.
+        # Buckets of equal charges up to constants have equal reduced costs up to these.
         among = [(part.kind, *map((layer, *scope).index, part.layers)) for part in buckets[layer]]
         bucket = number, *among
         if bucket not in reduced:
@@ -533,7 +533,7 @@ def _elimination_bound(table: ReferenceTable, proof: EliminationProof, where: st
                 )
                 for part in sorted(buckets[layer], key=lambda part: part.charge.size)
             ]
-            # The small ones first, so that they are added before they are broadcast.
+            # Small arrays first, so that they are added before they are broadcast.
             by_cell = zip(*charges, strict=True)
             reduced[bucket] = min(int(np.min(reduce(add, rows) - message)) for rows in by_cell)
         if reduced[bucket] + sum(part.constant for part in buckets[layer]) < constant:
@@ -546,7 +546,7 @@ def _elimination_bound(table: ReferenceTable, proof: EliminationProof, where: st
 
 
 def _check_shape(table: ReferenceTable, proof: EliminationProof, where: str) -> None:
-    """Check that a proof by messages has as many parts as its table asks for.
+    """Check that a proof by messages has the parts that its table needs.
 
     Raises
     ------

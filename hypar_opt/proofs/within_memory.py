@@ -1,11 +1,11 @@
-"""The price of a byte at which tables of all training modes bound plans that fit best."""
+"""The price of a byte at which tables of all training modes give the best bound."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.proofs.graphs import Groups, alike_levels, optimum
+from hypar_opt.proofs.graphs import Groups, interchangeable_levels, optimum
 
 if TYPE_CHECKING:
     from hypar_opt.proofs.check.priced_tables import PricedTables
@@ -37,7 +37,7 @@ def best_price(tables: PricedTables) -> tuple[Fraction, int]:
     RefusedError
         If a table needs more than memory allows.
     """
-    groups = alike_levels(tables.at(Fraction()))
+    groups = interchangeable_levels(tables.at(Fraction()))
     best = low = _line(tables, Fraction(), groups)
     price, high = Fraction(), None
     if low.bytes <= tables.capacity or not low.charges:

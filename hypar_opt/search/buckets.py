@@ -1,11 +1,11 @@
 """The plan of least time where gradients are all-reduced in buckets, with a bound on all plans.
 
-A bucket has an all-reduce, and its latencies, for each set of levels that its nodes reduce over. A
-table charges nodes, so each is charged a share of them. However they are shared, a plan is charged
-no more than it takes: the least sum of charges, by classes of states, bounds all plans. The shares
-are first raised where what attains the bound reduces, which is a Lagrangian relaxation solved by
-multiplicative weights. Then plans are branched on: those that pay a reduction once, whoever uses
-it, and those without it.
+A bucket has an all-reduce, with latencies, for each set of levels that its nodes reduce over. A
+table charges nodes, so each node is charged a share of the latencies. However they are shared, the
+charges of a plan are a lower bound on its time, and their minimum, by classes of states, is a bound
+on all plans. At first, shares are raised for the nodes that reduce in the plan of the bound: a
+Lagrangian relaxation, solved by multiplicative weights. Then follows a branch and bound on
+reductions: plans that pay for one once, whichever nodes use it, and plans without it.
 
 Source: docs/algorithms.md; Arora, Hazan and Kale, "The multiplicative weights
 update method", Theory of Computing 8, 2012; Land and Doig, "An automatic method of solving discrete
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
     from hypar_opt.step.states import Indices
 
 _ROUNDS = 8
-"""The rounds of weights before plans are branched on."""
+"""The rounds of weights before branching."""
 
-_MORE = 3
-"""By how much more than in the rounds before the shares of nodes that reduce are raised."""
+_GROWTH = 3
+"""The additional growth, per round, of the shares of nodes that reduce."""
 
 _BOUNDS = 200
 _WORK = 2**20
-"""The most bounds that are found, and the most classes of nodes in all of them."""
+"""The most bounds that are computed, and the most classes of nodes in all of them."""
 
 
 def in_buckets(
@@ -67,7 +67,7 @@ def in_buckets(
     Parameters
     ----------
     first
-        What `solve` finds, if it was asked before.
+        The result of `solve`, if it is known.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def in_buckets(
     best = _Priced.of(search, first)
     joint = first.scope == "joint"
     if joint and search.solver.searches and search.instance.constraints.only_plan is None:
-        best = _of_least_time(search, solve, cost.time, best)
+        best = _fastest(search, solve, cost.time, best)
     result = best.result
     proved = result.bound == best.total and (joint or result.status is Status.OPTIMAL)
     limit = None if proved or not search.deadline.passed() else TIME_LIMIT
@@ -94,7 +94,7 @@ def in_buckets(
 
 @dataclass(frozen=True)
 class _Priced:
-    """A plan, what it costs, and the choices of all its nodes, ``(levels, nodes)``."""
+    """A plan, its cost, and the choices of all its nodes, ``(levels, nodes)``."""
 
     result: SearchResult
     total: Fraction
@@ -107,8 +107,8 @@ class _Priced:
         return cls(result, total_cost(instance, rows, tensors), nodes)
 
 
-def _of_least_time(search: SearchRequest, solve: Search, cost: TimeCost, best: _Priced) -> _Priced:
-    """Return the best plan that is found, with the best bound."""
+def _fastest(search: SearchRequest, solve: Search, cost: TimeCost, best: _Priced) -> _Priced:
+    """Return the best plan and the best bound."""
     instance, bound = search.instance, best.result.bound
     workload = instance.workload
     for row in [workload.baselines[key][workload.shared :] for key in BASELINES.values()]:
@@ -120,7 +120,7 @@ def _of_least_time(search: SearchRequest, solve: Search, cost: TimeCost, best: _
         return best
     try:
         latencies = SharedLatencies.of(instance, cost, search.deadline)
-    except (NoAnswerError, RefusedError):  # what was found first is known
+    except (NoAnswerError, RefusedError):  # the first result is known
         return best
     branches = _Branches(search, solve, latencies, best)
     bound = branches.lower_bound(bound)
@@ -130,18 +130,18 @@ def _of_least_time(search: SearchRequest, solve: Search, cost: TimeCost, best: _
 
 @dataclass(frozen=True, order=True)
 class _Branch:
-    """The plans that keep to what is decided of some reductions.
+    """The plans that agree with decisions on some reductions.
 
     Parameters
     ----------
     bound
-        On all of them.
+        A lower bound on all of them.
     number
-        In the order of branching.
+        The number of the branch, in the order of branching.
     paid
-        What is decided.
+        The decisions.
     unpaid
-        What other reductions take beyond what is charged in what attains the bound.
+        The latencies of undecided reductions that the plan of the bound is not charged.
     """
 
     bound: Fraction
@@ -150,7 +150,7 @@ class _Branch:
     unpaid: Mapping[Reduction, int] = field(compare=False)
 
     def halves(self) -> Iterator[Paid]:
-        """Yield both decisions on the reduction of which most is unpaid."""
+        """Yield both decisions on the reduction with most unpaid latency."""
         reduction = max(self.unpaid, key=self.unpaid.__getitem__)
         for once in (True, False):
             yield {**self.paid, reduction: once}
@@ -172,20 +172,22 @@ class _Branches:
         self.best = best
         nodes, classes = len(latencies.table.node_kinds), latencies.table.classes
         self._weights = [[1] * nodes for _ in latencies.of_kinds]
-        self._count, self._most = 0, min(_BOUNDS, _WORK // (nodes * classes))
+        self._count, self._max_bounds = 0, min(_BOUNDS, _WORK // (nodes * classes))
 
-    def lower_bound(self, known: Fraction) -> Fraction:
-        """Return a bound on all plans: the best one's cost, if no limit comes first.
+    def lower_bound(self, bound: Fraction) -> Fraction:
+        """Return a bound on all plans: the cost of the best plan, unless a limit comes first.
 
         Parameters
         ----------
-        known
+        bound
             A bound on all plans.
         """
-        branches, settled = [_Branch(known, 0, {}, {})], []
+        branches, settled = [_Branch(bound, 0, {}, {})], []
         try:
             branches = [self._root()]
-            while branches and branches[0].bound < self.best.total and self._count < self._most:
+            while (
+                branches and branches[0].bound < self.best.total and self._count < self._max_bounds
+            ):
                 branch = branches[0]
                 if branch.unpaid:
                     children = [self._bounded(half)[0] for half in branch.halves()]
@@ -195,14 +197,14 @@ class _Branches:
                 for child in children:
                     if child.unpaid or branch.unpaid:
                         heappush(branches, child)
-                    else:  # solved, and still charged less: by sets of one kind
+                    else:  # still charged less: sets of levels share charges by kind
                         settled.append(child.bound)
         except (NoAnswerError, RefusedError):  # a limit
             pass
-        return max(known, min([self.best.total, *settled, *(branch.bound for branch in branches)]))
+        return max(bound, min([self.best.total, *settled, *(branch.bound for branch in branches)]))
 
     def _root(self) -> _Branch:
-        """Return all plans, after some rounds of weights."""
+        """Return the branch of all plans, after some rounds of weights."""
         root, users = self._bounded({})
         best = root, self._weights
         for number in range(1, _ROUNDS):
@@ -221,12 +223,12 @@ class _Branches:
         for (bucket, kind), reduced in users.items():
             nodes = self._latencies.buckets[bucket]
             if len(reduced) < len(nodes):
-                row, raised = self._weights[kind], {*reduced}
+                row, reducing = self._weights[kind], {*reduced}
                 for node in nodes:
-                    row[node] *= number + _MORE if node in raised else number
+                    row[node] *= number + _GROWTH if node in reducing else number
 
     def _bounded(self, paid: Paid) -> tuple[_Branch, Users]:
-        """Return plans with a bound by classes, and who reduces in what attains it."""
+        """Return a branch with a bound by classes, and the reducing nodes of its plan."""
         shares = self._latencies.shares(self._weights, paid)
         bound, users = self._latencies.bound(shares, paid, self._search.deadline)
         self._count += 1
@@ -234,7 +236,7 @@ class _Branches:
         return _Branch(bound, self._count, paid, unpaid), users
 
     def _solved(self, branch: _Branch) -> _Branch:
-        """Return plans with the bound of the solver, whose plan may be the best."""
+        """Return a branch with the solver's bound; the solver's plan may be the best."""
         latencies, paid, instance = self._latencies, branch.paid, self._search.instance
         shares = latencies.shares(self._weights, paid)
         cost = replace(latencies.cost, latencies=shares)
@@ -251,10 +253,10 @@ class _Branches:
 
 
 Reduction = tuple[int, int]
-"""The number of a bucket, and that of a kind of sets of levels that it may be reduced over."""
+"""The number of a bucket, and the kind of sets of levels over which it is reduced."""
 
 Paid = Mapping[Reduction, bool]
-"""Whether a reduction is paid once, whoever uses it; else each node pays it alone."""
+"""Whether a reduction is paid once, whichever nodes use it; else each node pays all of it."""
 
 Users = Mapping[Reduction, Sequence[int]]
 """The nodes that take part in each reduction."""
@@ -264,8 +266,8 @@ Users = Mapping[Reduction, Sequence[int]]
 class SharedLatencies:
     """A table without the latencies of reductions, and the latencies of each state's reduction.
 
-    Sets of as many levels of each group are of a kind, if they take as long: else what one is
-    charged more another would be charged less, for the same plan with its levels permuted.
+    Sets with equally many levels of each group are of one kind if they take equally long: otherwise
+    a plan with permuted levels would be charged differently.
 
     Parameters
     ----------
@@ -274,7 +276,7 @@ class SharedLatencies:
     table
         All charges but latencies.
     latencies : (kinds of nodes, states)
-        Of the whole reduction over the levels that a state reduces over.
+        The latencies of the whole reduction over the levels that a state reduces over.
     kinds : (kinds of nodes, states)
         The kind of those levels; 0 for none.
     kind_of
@@ -332,21 +334,21 @@ class SharedLatencies:
         return cls(cost, buckets, table, latencies, numbers, kind_of, of_kinds)
 
     def shares(self, weights: Sequence[Sequence[int]], paid: Paid) -> LatencyShares:
-        """Return what nodes are charged of reductions: of those not decided by their weights."""
+        """Return nodes' shares of reductions; undecided reductions are shared by weights."""
         shares = LatencyShares.of(self.buckets, weights, self.kind_of)
         for (bucket, kind), once in paid.items():
             shares.ends[kind][:, self.buckets[bucket]] = [[0], [0 if once else LATENCY]]
         return shares
 
     def in_units(self, paid: Paid) -> Fraction:
-        """Return what is paid once, in the cost's unit."""
+        """Return the latencies that are paid once, in the cost's unit."""
         whole = sum(self.of_kinds[kind] for (_, kind), once in paid.items() if once)
         return Fraction(whole, self.cost.resolution)
 
     def bound(
         self, shares: LatencyShares, paid: Paid, deadline: Deadline
     ) -> tuple[Fraction, Users]:
-        """Return a bound on all plans, in the cost's unit, and who reduces in what attains it.
+        """Return a bound on all plans, in the cost's unit, and the reducing nodes of its plan.
 
         Raises
         ------
@@ -378,7 +380,7 @@ class SharedLatencies:
         return users
 
     def unpaid(self, shares: LatencyShares, paid: Paid, users: Users) -> dict[Reduction, int]:
-        """Return what reductions that are not decided take beyond what their users are charged."""
+        """Return the latencies of undecided reductions that their users are not charged."""
         parts = shares.ends[:, 1] - shares.ends[:, 0]
         uncharged = {
             (bucket, kind): LATENCY - int(parts[kind, nodes].sum())

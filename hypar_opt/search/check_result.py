@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def check_claim(table: CostTable, result: SolveResult) -> SolveResult:
-    """Return a solver's result with what its assignment costs, having checked its claims.
+    """Return a solver's result with the cost of its assignment, after checking its claims.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def check_claim(table: CostTable, result: SolveResult) -> SolveResult:
     violation = _violation(table, assignment)
     if violation:
         raise WrongClaimError(f"assigned {violation}")
-    # A solver's own objective may be rounded, or of a relaxation: the table decides.
+    # A solver's objective may be rounded, or that of a relaxation: the table decides.
     costs = price_table(table, assignment)
     if result.objective not in (None, costs):
         raise WrongClaimError(f"claims {result.objective}, its assignment costs {costs}")
@@ -80,10 +80,9 @@ def assignment_of(result: SolveResult) -> tuple[int, ...]:
 def check_record(plan: Plan, *, file: str) -> None:
     """Refuse a plan file whose claim of optimality a baseline disproves.
 
-    A baseline counts only if it satisfies the plan's constraints, and trained as the plan is fits
-    the memory of a device. With scope ``joint`` the bound is
-    on all plans; with scope ``level`` an optimal plan claims the least cost of each level, given
-    the choices above it.
+    A baseline counts only if it satisfies the plan's constraints, and fits the memory of a device
+    with the plan's training settings. With scope ``joint`` the bound is on all plans; with scope
+    ``level`` an optimal plan claims the least cost of each level, given the choices above it.
 
     Raises
     ------
@@ -135,7 +134,7 @@ def refused_baselines(instance: Instance) -> dict[str, str]:
 def too_large_baselines(instance: Instance) -> dict[str, str]:
     """Return which of the paper's baselines do not fit a device as a problem trains, by their keys.
 
-    With what they need, as ``5.038 GB of 5 GB``.
+    The values are their needs, as ``5.038 GB of 5 GB``.
     """
     excess = {
         BASELINES[name]: excess_of_memory(instance, [row] * instance.problem.levels)
@@ -162,7 +161,7 @@ def check_bound(
     Parameters
     ----------
     cost
-        The cost of the other plan, which keeps to the plan's constraints and fits a device.
+        The cost of the other plan, which satisfies the plan's constraints and fits a device.
     name
         The name of the other plan.
 
@@ -184,10 +183,10 @@ def _cheaper_level(plan: Plan, instance: Instance, row: Sequence[int]) -> str | 
     tensors = plan_tensors(plan, workload)
     tables = level_tables(workload, instance.cost, rows, tensors)
     for level, (table, row_of_plan) in enumerate(tables):
-        # As the plan stores shared tensors, which is allowed.
+        # With the plan's layouts of shared tensors, which are allowed.
         (nodes,) = rows_with_stored(workload, [row], [tensors[level]])
         if price_table(table, nodes) < price_table(table, row_of_plan):
-            # With the baseline at all levels below the choices above are completed, if at all.
+            # The baseline at all levels below completes the choices above, if anything does.
             below = [row] * (plan.levels - level)
             if is_allowed(instance, [*rows[:level], *below]):
                 return plan.level_names[level]

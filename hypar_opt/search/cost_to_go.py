@@ -1,6 +1,6 @@
 """The least cost of the first nodes of a plan, given the states of later nodes (cost-to-go).
 
-A node's state is its choices at all levels. A search from the last node back then knows the least
+A node's state is its choices at all levels. A search from the last node back thereby has the least
 total cost of every partial plan.
 """
 
@@ -41,11 +41,14 @@ class Completion(Protocol):
 
     @property
     def allowed(self) -> Sequence[NDArray[np.intp]]:
-        """By node: its allowed states, in canonical order. Elsewhere a state is its index here."""
+        """By node, its allowed states in canonical order.
+
+        Elsewhere a state is an index of these.
+        """
 
     @property
     def scopes(self) -> Sequence[Sequence[int]]:
-        """By node: the later nodes that it or a node before it has a boundary with."""
+        """By node, the later nodes that share a boundary with it, or with an earlier node."""
 
     @property
     def minimum(self) -> int:
@@ -82,7 +85,7 @@ class ChainCompletion:
 
     @cached_property
     def _columns(self) -> list[NDArray[np.intp]]:
-        """By node: the table's columns of its allowed states."""
+        """By node, the table's columns of its allowed states."""
         return [self.table.columns[states] for states in self.allowed]
 
     @cached_property
@@ -93,7 +96,7 @@ class ChainCompletion:
 
 @dataclass(frozen=True, eq=False)
 class GraphCompletion:
-    """An elimination of the nodes in their own order."""
+    """An elimination of the nodes in their order."""
 
     buckets: Buckets
     states: Sequence[State]
@@ -112,7 +115,7 @@ class GraphCompletion:
 
 
 def completion_along_chain(instance: Instance, deadline: Deadline) -> Completion | None:
-    """Return the completions along a chain, without a memory limit; else as `chain_table`.
+    """Return the completions along a chain, without a memory limit; None as for `chain_table`.
 
     Raises
     ------
@@ -144,7 +147,7 @@ def completion_by_elimination(instance: Instance, deadline: Deadline) -> Complet
 
 
 def chain_table(instance: Instance, deadline: Deadline = NEVER) -> FactoredTable | None:
-    """Return a chain's joint table, forbidden states at a penalty.
+    """Return a chain's joint table, with forbidden states at a penalty.
 
     None if the graph is not a chain, or a boundary's charge is not a sum over levels.
 

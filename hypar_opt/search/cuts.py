@@ -1,7 +1,7 @@
-"""Cuts of a network into pipeline stages, at least cost, from what each stage would take.
+"""Cuts of a network into pipeline stages at least cost, given the time of each stage.
 
-Stages pass micro-batches on to one another; the longest one decides how often, and the others are
-waited for once each, at the beginning or at the end of a step.
+Micro-batches pass through the stages; the longest stage sets the pace, and the others are waited
+for once each, when the pipeline fills or drains.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 IMPOSSIBLE = 2**62
-"""The cost of a stage that is not offered; others are less than this by their number."""
+"""The cost of a stage that is not allowed; a sum of other stages' costs is less than this."""
 
 
 class Cuts(NamedTuple):
-    """Stages, and what they take.
+    """The cuts between stages, and their cost.
 
     Parameters
     ----------
     cost
-        Of the longest stage, and the share of the others'.
+        The cost of the longest stage, plus a share of the others'.
     ends
         The unit before which each stage ends.
     """
@@ -41,17 +41,17 @@ class Cuts(NamedTuple):
 
 
 def least_cuts(stages: NDArray[np.int64], turns: int) -> Cuts | None:
-    """Return the cuts of least cost; None where no stages are possible.
+    """Return the cuts of least cost; None if there are none.
 
     The cost is the longest stage's, and a share ``1/turns`` of all others'. For each bound on the
-    longest one, from the least with which any cuts are left, dynamic programming finds the least
-    sum; until the bound alone costs more than the best known.
+    longest stage, from the least that allows any cuts, dynamic programming finds the least sum;
+    until the bound alone costs more than the best cuts.
 
     Parameters
     ----------
     stages : (stages, units + 1, units + 1)
-        What a stage costs for a whole step from one unit to before another; `IMPOSSIBLE` where it
-        may not be.
+        The cost per step of a stage from one unit to before another; `IMPOSSIBLE` if it is not
+        allowed.
     turns
         Micro-batches times chunks of a device.
     """
@@ -67,7 +67,7 @@ def least_cuts(stages: NDArray[np.int64], turns: int) -> Cuts | None:
             last = middle
     best: tuple[int, tuple[int, ...]] | None = None
     for bound in bounds[first:].tolist():
-        # All stages together take no less without a bound.
+        # The sum over all stages is no less than without a bound.
         if best is not None and bound * (turns - 1) + smallest[0] >= best[0]:
             break
         if (result := _least_sum(stages, bound)) is None:
@@ -92,19 +92,19 @@ def least_cuts_sharing(
 ) -> Cuts | None:
     """Return the cuts of least cost of units some of which share weights.
 
-    Cuts are compared without the charge of shared weights first. Those whose weights are in the
-    same stages as the best one's cost no less than it; all others are asked further, by the first
-    stage that has of one weight what the best one's has not, or the other way around.
+    Cuts are first compared without the charge of shared weights. Cuts that have the weights in the
+    same stages as the best ones cost no less than these; all others are searched further, divided
+    by the first stage that differs in whether it holds a weight.
 
     Parameters
     ----------
     stages, turns
         As for `least_cuts`.
     shared
-        The units that have each weight.
+        The units that hold each weight.
     charge
-        Returns what is charged for them, not negative, given the units of each stage: the same
-        wherever the same stages have each weight.
+        Returns the charge of shared weights, not negative, given the units of each stage: it
+        depends only on which stages hold each weight.
     """
     units = np.arange(stages.shape[1] - 1)
     before = [np.concatenate([[0], np.isin(units, readers).cumsum()]) for readers in shared]
@@ -112,15 +112,15 @@ def least_cuts_sharing(
     queue: list[tuple[Fraction, tuple[bool, ...], tuple[int, ...]]] = []
     best: Cuts | None = None
 
-    def ask(known: tuple[bool, ...]) -> None:
+    def add_cuts(decided: tuple[bool, ...]) -> None:
         offered = stages.copy()
-        for number, value in enumerate(known):
+        for number, value in enumerate(decided):
             weight, stage = divmod(number, len(stages))
             offered[stage][has[weight] != value] = IMPOSSIBLE
         if (cuts := least_cuts(offered, turns)) is not None:
-            heappush(queue, (cuts.cost, known, cuts.ends))
+            heappush(queue, (cuts.cost, decided, cuts.ends))
 
-    ask(())
+    add_cuts(())
     while queue and (best is None or queue[0][0] < best.cost):
         cost, fixed, ends = heappop(queue)
         places = [*pairwise((0, *ends))]
@@ -129,7 +129,7 @@ def least_cuts_sharing(
         if best is None or total < best.cost:
             best = Cuts(total, ends)
         for number in range(len(fixed), len(holds)):
-            ask((*holds[:number], not holds[number]))
+            add_cuts((*holds[:number], not holds[number]))
     return best
 
 
@@ -141,7 +141,7 @@ def balanced_cuts(network: Network, weights: NDArray[np.int64], chunks: int) -> 
     Parameters
     ----------
     weights : (layers,)
-        Of each layer: its multiplications, or the time that it takes.
+        The weight of each layer: its multiplications, or its time.
     """
     blocks = block_starts(network)
     if len(blocks) < chunks:
@@ -151,7 +151,7 @@ def balanced_cuts(network: Network, weights: NDArray[np.int64], chunks: int) -> 
     sums, heaviest = before.tolist(), int(np.diff(before).max())
 
     def suffices(bound: int) -> bool:
-        """Return whether chunks of as much as a bound, each filled in turn, are enough."""
+        """Return whether chunks that are filled up to a bound in turn are enough."""
         place = 0
         for _ in range(chunks):
             place = bisect_right(sums, sums[place] + bound) - 1
@@ -159,7 +159,7 @@ def balanced_cuts(network: Network, weights: NDArray[np.int64], chunks: int) -> 
 
     cost = np.where(np.tri(len(places), dtype=bool), IMPOSSIBLE, before - before[:, None])
     mean = -(-sums[-1] // chunks)
-    # Chunks of the mean and a block are enough.
+    # Chunks of the mean plus a block are enough.
     near = np.unique(cost[(cost >= max(heaviest, mean)) & (cost <= mean + heaviest)])
     bound = int(near[bisect_left(near.tolist(), True, key=suffices)])
     result = _least_sum(np.broadcast_to(cost, (chunks, *cost.shape)), bound)
@@ -168,7 +168,7 @@ def balanced_cuts(network: Network, weights: NDArray[np.int64], chunks: int) -> 
 
 
 def _least_sum(stages: NDArray[np.int64], bound: int) -> tuple[int, tuple[int, ...]] | None:
-    """Return the least sum of stages that each cost no more than a bound, and their ends."""
+    """Return the least sum of stages that each cost at most a bound, and their ends."""
     units = stages.shape[1] - 1
     sums = np.full(units + 1, IMPOSSIBLE)
     sums[0] = 0

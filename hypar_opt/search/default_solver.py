@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def default_solver(instance: Instance, search: str) -> str:
     """Return ``dp``, or ``cut`` if a graph's tables can be solved as minimum cuts.
 
-    They can with two choices and without a capacity, for the table of one level or for thresholds
+    That is so with two choices and without a capacity, for the table of one level or for thresholds
     of all levels whose charges fit int64. Both solvers are exact, and return the same plan.
     """
     workload, problem = instance.workload, instance.problem
@@ -24,6 +24,6 @@ def default_solver(instance: Instance, search: str) -> str:
     if search == "levelwise":
         return "cut"
     table = instance.thresholds
-    # Of Python's integers, which exceed those of a cut.
+    # Its charges are Python's integers, too large for a cut.
     too_large = table is None or np.asarray(table.data).dtype == object
     return "dp" if too_large else "cut"

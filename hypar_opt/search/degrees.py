@@ -1,7 +1,7 @@
-"""The best configurations of a network on an array: the seconds and bytes of many, exactly.
+"""The best configurations of a network on an array: exact seconds and bytes of many.
 
-What a step holds is counted once for a mesh of accelerators, and is linear in the micro-batch. Only
-configurations are simulated whose lower bounds are below the best steps known.
+Memory is counted once for a mesh of accelerators, and is linear in the micro-batch. Only
+configurations whose lower bounds are below the best known steps are simulated.
 
 Source: docs/collectives.md; docs/memory.md for what is held.
 """
@@ -23,14 +23,14 @@ from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import NoAnswerError
 from hypar_opt.plan.configuration import Configuration, family, rows_of
 from hypar_opt.search.result import Progress, silent
-from hypar_opt.search.short_steps import Lengths, Mesh, Short
+from hypar_opt.search.short_steps import Lengths, Mesh, ShortStep
 from hypar_opt.search.step_bounds import StepBounds
 from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.memory import reserved_by
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
 from hypar_opt.simulator.step import StepTimes, in_parts, launching, schedule_of
-from hypar_opt.simulator.tasks import ComputeTask, of_one_micro_batch
+from hypar_opt.simulator.tasks import ComputeTask, before_last_micro_batch
 from hypar_opt.step.holds import KEPT, HoldArrays, HoldRules, WeightBytes
 from hypar_opt.units import format_bytes, format_si
 
@@ -45,24 +45,24 @@ if TYPE_CHECKING:
 
 Allowed = Callable[[Configuration], bool]
 _CONSIDERING = 1 / 4
-"""The share of the time that is left in which configurations are considered before some of them are
+"""The share of the remaining time in which configurations are considered before some are
 evaluated."""
 
 
 class Evaluated(NamedTuple):
-    """A configuration, and what a training step of it takes.
+    """A configuration, with its time and memory in a training step.
 
     Parameters
     ----------
     seconds
-        Of a step of the whole batch, as `hypar_opt.simulate` says them.
+        The duration of a step of the whole batch, as simulated by `hypar_opt.simulate`.
     memory
-        The bytes of the fullest accelerator, with what is reserved.
+        The bytes of the fullest accelerator, including its reserve.
     exposed
-        The share of the step in which accelerators wait for exchanges; with stages it is not
-        counted, None.
+        The share of the step in which accelerators wait for exchanges; None with stages, where it
+        is not computed.
     bubble
-        With stages the share of the step in which they compute and reduce nothing, in the mean.
+        With stages, the mean share of the step in which they neither compute nor reduce.
     """
 
     configuration: Configuration
@@ -83,27 +83,27 @@ class Evaluated(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A configuration, and the bytes of the fullest accelerator, with what is reserved."""
+    """A configuration, and the bytes of the fullest accelerator, including its reserve."""
 
     configuration: Configuration
     memory: int
 
 
 class Searched(NamedTuple):
-    """The answer of a search over configurations.
+    """The result of a search over configurations.
 
     Parameters
     ----------
     best
-        Those that fit and take the least time, the fastest first.
+        The configurations that fit and take the least time, the fastest first.
     considered, fitting, simulated
-        How many configurations there are, fit the memory, and were simulated: the others take
-        longer than the last of ``best``. With stages only those that were simulated are known to
-        fit, and ``fitting`` is None.
+        The numbers of configurations, of those that fit the memory, and of those that were
+        simulated: the others take longer than the last of ``best``. With stages only those that
+        were simulated are known to fit, and ``fitting`` is None.
     smallest
-        The three that need the least memory, if none fits.
+        The three configurations that need the least memory, if none fits.
     complete
-        Whether all were searched: a deadline may come first.
+        Whether all were searched before the deadline.
     """
 
     best: tuple[Evaluated, ...]
@@ -114,15 +114,15 @@ class Searched(NamedTuple):
     complete: bool = True
 
 
-class Held(NamedTuple):
+class HeldBytes(NamedTuple):
     """Bytes of the fullest accelerator.
 
     Parameters
     ----------
     kept : (1 + blocks,)
-        All the time, or from a forward to a backward pass: outside all blocks, and of each.
+        Held throughout, or from a forward to a backward pass: outside all blocks, and in each.
     transient : (nodes,)
-        While each layer runs.
+        Held while each layer runs.
     """
 
     kept: NDArray[np.int64]
@@ -135,8 +135,8 @@ class Evaluator(StepBounds):
     Parameters
     ----------
     by_events
-        Whether steps of accelerators out of lockstep are simulated; else they are refused. The
-        other parameters are those of `StepBounds`.
+        Whether steps of accelerators out of lockstep are simulated; else they are refused. Other
+        parameters are those of `StepBounds`.
     """
 
     def __init__(
@@ -150,18 +150,18 @@ class Evaluator(StepBounds):
         self._weight_holds, self._weights = cache(self._new_weight_holds), cache(self._new_weights)
         self._parts_of_batch = cache(self._new_parts_of_batch)
         self._has_loads = any(getattr(layer, "load", None) for layer in network.layers)
-        self._maps_of: dict[tuple[Lengths, int, str, int], dict[Mesh, Held]] = {}
-        self._weights_of: dict[tuple[Lengths, int, str], dict[Mesh, Held]] = {}
+        self._maps_of: dict[tuple[Lengths, int, str, int], dict[Mesh, HeldBytes]] = {}
+        self._weights_of: dict[tuple[Lengths, int, str], dict[Mesh, HeldBytes]] = {}
 
     def fits(self, configuration: Configuration, memory: int) -> bool:
-        """Return whether a configuration's step fits an accelerator, and what is stated.
+        """Return whether a configuration's step fits an accelerator and the stated memory.
 
-        A stated memory is of tensors alone; the accelerator's reserve lies beside it.
+        A stated memory is for tensors alone; the accelerator's reserve is not part of it.
 
         Parameters
         ----------
         memory
-            Its bytes, with the reserve.
+            Its bytes, including the reserve.
         """
         if memory > self._capacity:
             return False
@@ -173,7 +173,7 @@ class Evaluator(StepBounds):
         return memory - reserve <= stated
 
     def evaluate(self, configuration: Configuration) -> Evaluated:
-        """Return what a training step of a configuration takes.
+        """Return the time and memory of a training step of a configuration.
 
         Raises
         ------
@@ -200,18 +200,20 @@ class Evaluator(StepBounds):
                 # Each accelerator is simulated, and each repetition
         return self._measured(configuration, None)
 
-    def _measured(self, configuration: Configuration, short: Short | None) -> tuple[float, float]:
+    def _measured(
+        self, configuration: Configuration, short: ShortStep | None
+    ) -> tuple[float, float]:
         """Return the seconds of a step, and those that it computes.
 
         Parameters
         ----------
         short
-            Its repetitions, of accelerators in lockstep; None to simulate all by events.
+            Its repetitions, if accelerators are in lockstep; None to simulate all by events.
         """
         in_lockstep, count = short is not None, configuration.micro_batches
         if short is None:
             once = (1,) * self.blocks
-            short = Short(self._counts, self._again(configuration), (0,) * len(once), once)
+            short = ShortStep(self._counts, self._again(configuration), (0,) * len(once), once)
         network = self._network(short.lengths)
         workload = self._workload(short.lengths, self.problem.batch // count)
         options = self._options(configuration, short)
@@ -240,7 +242,7 @@ class Evaluator(StepBounds):
             tasks = [*in_parts(tasks, *step)]
             parts = [RepeatedPart(0, len(tasks))]
             run = partial(seconds_of, interconnect=self.array.interconnect, deadline=self.deadline)
-        before = of_one_micro_batch(tasks) if count > 1 else []
+        before = before_last_micro_batch(tasks) if count > 1 else []
         last, rest = (run(sequence, efficiency=efficiency) for sequence in (tasks, before))
         often = [times[block] for block in blocks]
         launched = launching(self.problem, workload, self.array, schedule.repeats, often)
@@ -262,7 +264,7 @@ class Evaluator(StepBounds):
             micro_batch = self.problem.batch // one.micro_batches
             recompute = one.recompute if short.again or not self.blocks else "none"
             policy, batch = (short.lengths, short.again, recompute), self._base
-            # Partial sums whose reader has all of them are stored by batch, whatever is split.
+            # Partial sums whose reader needs all of them are stored by batch, whatever is split.
             if micro_batch % self._parts_of_batch(mesh, short.lengths):
                 batch = micro_batch
             if self._has_loads:  # shares of tokens are rounded
@@ -277,34 +279,36 @@ class Evaluator(StepBounds):
         return [*map(Candidate, configurations, (totals + transient.max(0) + reserves).tolist())]
 
     def _new_parts_of_batch(self, mesh: Mesh, lengths: Lengths) -> int:
-        """Return what the batch has to be divided by for maps to be in proportion to it."""
+        """Return by what the batch must be divisible for maps to be in proportion to it."""
         program = self._program(mesh, lengths)
         return lcm(*(program.parts(layouts, BATCH) for layouts in {*program.stored}))
 
-    def _maps(self, mesh: Mesh, lengths: Lengths, again: int, recompute: str, batch: int) -> Held:
-        """Return what a mesh holds of maps in a micro-batch."""
+    def _maps(
+        self, mesh: Mesh, lengths: Lengths, again: int, recompute: str, batch: int
+    ) -> HeldBytes:
+        """Return the bytes of maps that a mesh holds for a micro-batch."""
         cache = self._maps_of.setdefault((lengths, again, recompute, batch), {})
         if mesh not in cache:
             holds = self._map_holds(lengths, again, recompute, batch)
             meshes = [
                 other for other in self._meshes_with(mesh) if not batch % (other[0] * other[1])
             ]
-            cache.update(self._held(meshes, lengths, holds))
+            cache.update(self._held_bytes(meshes, lengths, holds))
         return cache[mesh]
 
     def _new_map_holds(
         self, lengths: Lengths, again: int, recompute: str, batch: int
     ) -> HoldArrays:
         one = Configuration(dp_shard=self._base, recompute=recompute)
-        holds, _ = self._holds(one, Short(lengths, again, (), ()), batch)
+        holds, _ = self._holds(one, ShortStep(lengths, again, (), ()), batch)
         return HoldArrays(tuple(holds.of_maps()), len(self.problem.choices), self._hierarchy)
 
-    def _new_weights(self, mesh: Mesh, lengths: Lengths, zero: str) -> tuple[Held, int]:
-        """Return what a mesh holds of weights, and what is reserved."""
+    def _new_weights(self, mesh: Mesh, lengths: Lengths, zero: str) -> tuple[HeldBytes, int]:
+        """Return the bytes of weights that a mesh holds, and its reserve."""
         arrays, trained = self._weight_holds(lengths, mesh[0], zero)
         cache = self._weights_of.setdefault((lengths, mesh[0], zero), {})
         if mesh not in cache:
-            cache.update(self._held(self._meshes_with(mesh, alike=1), lengths, arrays))
+            cache.update(self._held_bytes(self._meshes_with(mesh, degrees=1), lengths, arrays))
         rows = self._rows(mesh, lengths)
         reserve = reserved_by(self.array.accelerator, trained, rows)
         return cache[mesh], reserve
@@ -313,7 +317,7 @@ class Evaluator(StepBounds):
         self, lengths: Lengths, dp_replicate: int, zero: str
     ) -> tuple[HoldArrays, Workload]:
         one = Configuration(dp_replicate, self._base // dp_replicate, zero=zero)
-        holds, trained = self._holds(one, Short(lengths, 0, (), ()), self._base)
+        holds, trained = self._holds(one, ShortStep(lengths, 0, (), ()), self._base)
         problem = self.problem
         bytes_ = WeightBytes.of(
             problem.element_bytes, problem.constraints.optimizer, problem.training.reduce_bytes
@@ -322,36 +326,36 @@ class Evaluator(StepBounds):
         return HoldArrays(*arrays), trained
 
     def _holds(
-        self, configuration: Configuration, short: Short, batch: int
+        self, configuration: Configuration, short: ShortStep, batch: int
     ) -> tuple[HoldRules, Workload]:
-        """Return what the nodes of a shortened step hold, and its tensors as it trains."""
+        """Return what nodes of a shortened step hold, and its tensors with their repetitions."""
         trained = self._trained(configuration, short, batch)
         step = self._network(short.lengths), trained, self.problem.element_bytes, self._fused
         return HoldRules(*step, inference=False), trained
 
-    def _held(
+    def _held_bytes(
         self, meshes: Sequence[Mesh], lengths: Lengths, holds: HoldArrays
-    ) -> dict[Mesh, Held]:
-        """Return what meshes hold."""
+    ) -> dict[Mesh, HeldBytes]:
+        """Return the bytes that meshes hold."""
         blocks = self._blocks(lengths)
         amounts = holds.largest([self._program(mesh, lengths) for mesh in meshes])
-        fixed = np.zeros((1 + sum(lengths), len(meshes)), np.int64)
+        persistent = np.zeros((1 + sum(lengths), len(meshes)), np.int64)
         transient = np.zeros((len(blocks), len(meshes)), np.int64)
         for hold, column in zip(holds.holds, amounts.T.astype(np.int64), strict=True):
             for node in hold.layers:
                 if hold.tensor in KEPT:
-                    fixed[blocks[node]] += column
+                    persistent[blocks[node]] += column
                 else:
                     transient[node] += column
-        return dict(zip(meshes, map(Held, fixed.T, transient.T), strict=True))
+        return dict(zip(meshes, map(HeldBytes, persistent.T, transient.T), strict=True))
 
 
 def rows_by_mesh(
     instance: Instance,
 ) -> Callable[[Configuration], tuple[tuple[int, ...], ...] | None]:
-    """Return what gives the choices of all nodes in a configuration: ``(levels, nodes)``.
+    """Return a function from configurations to the choices of all nodes, ``(levels, nodes)``.
 
-    None where the problem lacks one of them, or its constraints forbid them.
+    It returns None if the problem lacks one of them, or its constraints forbid them.
     """
     network, workload = instance.network, instance.workload
     hierarchy = instance.problem.hierarchy
@@ -385,34 +389,35 @@ def search_degrees(
 ) -> Searched:
     """Return the configurations that fit an array's memory and take the least time, exactly.
 
-    Of full recomputation as many blocks are computed again as it takes to fit: the memory of a step
-    falls with each of them, and its time does not.
+    With full recomputation, as few blocks are recomputed as it takes to fit: each recomputed block
+    reduces the memory of a step, and none reduces its time.
 
     Parameters
     ----------
     problem
-        With an array; its batch, optimizer, and memory, if stated, are used.
+        Has an array; its batch, optimizer, and memory, if stated, are used.
     count
-        How many.
+        The number of configurations to return.
     choices
-        Those that plans have, as of an `Evaluator`.
+        The choices that plans have, as for an `Evaluator`.
     fixed
         The only values of some fields, as `hypar_opt.plan.configuration.family` takes them.
     allowed
         Which configurations are considered; None for all.
     accepted
-        Which of those that would be among the fastest are, asked of these alone; None for all.
+        Whether a configuration that would be among the fastest is accepted; called for these alone.
+        None accepts all.
     early_stop
-        Whether blocks that run again stop at the last tensor that a backward pass reads.
+        Whether recomputation of blocks stops at the last tensor that a backward pass reads.
     cutoff
-        The seconds of which a configuration has to take less.
+        Configurations have to take less than these seconds.
     by_events
         Whether steps of accelerators out of lockstep are simulated, one by one.
 
     Raises
     ------
     NotInLockstepError
-        If they are not, and one of these may be the fastest.
+        If they are not, and one of them may be the fastest.
     """
     evaluator = Evaluator(
         network,
@@ -426,7 +431,8 @@ def search_degrees(
     best: list[tuple[float, int, float, int, Evaluated]] = []
     candidates: list[Candidate] = []
     bounds: dict[int, float] = {}
-    # By the bound of each: of its kernels' launches, with others; of its program; with its queue.
+    # By increasingly tight bounds: launches of kernels, for all with equally many micro-batches;
+    # the program; the program and its queue.
     order: list[tuple[float, int, int]] = []
     groups: dict[int, list[int]] = {}
     simulated, complete = 0, False
@@ -445,21 +451,21 @@ def search_degrees(
                 if order[0][0] >= slowest:
                     break
                 bound, number, bounded = heappop(order)
-                one = candidates[number].configuration
+                configuration = candidates[number].configuration
                 if bounded == 0:
                     numbers = groups[number]
-                    ones = [candidates[number].configuration for number in numbers]
-                    bounds.update(zip(numbers, evaluator.bounds(ones), strict=True))
+                    configurations = [candidates[number].configuration for number in numbers]
+                    bounds.update(zip(numbers, evaluator.bounds(configurations), strict=True))
                     for number in numbers:
                         heappush(order, (bounds[number], number, 1))
                     continue
                 if bounded == 1:
-                    heappush(order, (max(bound, evaluator.bound(one)), number, 2))
+                    heappush(order, (max(bound, evaluator.bound(configuration)), number, 2))
                     continue
                 progress(simulated, len(candidates))
-                evaluated = evaluator.evaluate(one)
+                evaluated = evaluator.evaluate(configuration)
                 better = evaluated.seconds < cutoff and evaluated.seconds <= slowest
-                if better and (accepted is None or accepted(one)):
+                if better and (accepted is None or accepted(configuration)):
                     rank = evaluated.seconds, evaluated.memory, bounds[number], number
                     best = sorted([*best, (*rank, evaluated)])[:count]
                 simulated += 1
@@ -472,7 +478,7 @@ def search_degrees(
     return Searched(tuple(evaluated for *_, evaluated in best), *counts, smallest, complete)
 
 
-def all_that_fit(
+def fitting_configurations(
     network: Network,
     problem: Problem,
     *,
@@ -481,7 +487,7 @@ def all_that_fit(
     deadline: Deadline = NEVER,
     progress: Progress = silent,
 ) -> list[Evaluated]:
-    """Return all configurations that fit, or those until a deadline, as `search_degrees` does."""
+    """Return all configurations that fit, or those found before a deadline; as `search_degrees`."""
     kv_replicated = "tp" in (fixed or {})
     evaluator = Evaluator(network, problem, kv_replicated=kv_replicated, deadline=deadline)
     evaluated: list[Evaluated] = []
@@ -500,13 +506,13 @@ class _Considered(NamedTuple):
     Parameters
     ----------
     considered, fits
-        How many there are, and fit.
+        The numbers of configurations considered, and that fit.
     fitting
-        Those among which the fastest is, without those of the parts before.
+        New configurations among which the fastest may be.
     smallest
         The three that need the least memory.
     complete
-        Whether these are all.
+        Whether all have been considered.
     """
 
     considered: int
@@ -521,7 +527,7 @@ def _considered(
 ) -> Iterator[_Considered]:
     """Yield the configurations that are considered, and which of them fit.
 
-    Under a deadline in parts, each in some of the time that is left.
+    With a deadline they come in parts, each considered in some of the remaining time.
 
     Parameters
     ----------
@@ -533,13 +539,13 @@ def _considered(
     smallest: list[Candidate] = []
     until = evaluator.deadline.part(_CONSIDERING)
     saves_all: set[Configuration] = set()  # that fit
-    in_fewer: set[tuple[Mesh, str]] = set()  # micro-batches that fit
+    saved_meshes: set[tuple[Mesh, str]] = set()  # micro-batches that fit
     network, problem = evaluator.network, evaluator.problem
-    of_family = family(network, problem, fixed=fixed, recompute=evaluator.policies)
-    configurations = [one for one in of_family if allowed is None or allowed(one)]
+    every_configuration = family(network, problem, fixed=fixed, recompute=evaluator.policies)
+    configurations = [one for one in every_configuration if allowed is None or allowed(one)]
     evaluator.meshes.update(one[:6] for one in configurations)
     if evaluator.deadline.left() is not None:
-        # The best ones are mostly among those that divide the batch most.
+        # The best configurations mostly divide the batch most.
         configurations.sort(key=lambda one: one.dp_replicate * one.cp * one.tp)
     considered = (
         candidate
@@ -562,27 +568,27 @@ def _considered(
         fits += 1
         if one.recompute == "none":
             saves_all.add(one)
-            # Without blocks that run again more micro-batches gain nothing.
-            if not evaluator.blocks and (one[:6], one.zero) in in_fewer:
+            # Without recomputation of blocks more micro-batches gain nothing.
+            if not evaluator.blocks and (one[:6], one.zero) in saved_meshes:
                 continue
-            in_fewer.add((one[:6], one.zero))
+            saved_meshes.add((one[:6], one.zero))
         elif one._replace(recompute="none") in saves_all:
             continue
         else:
-            one, memory = _least_again(evaluator, one, memory, allowed)
+            one, memory = _least_recomputation(evaluator, one, memory, allowed)
         fitting.append(Candidate(one, memory))
     yield _Considered(count, fits, fitting, smallest, complete=True)
 
 
-def _least_again(
-    evaluator: Evaluator, one: Configuration, memory: int, allowed: Allowed | None
+def _least_recomputation(
+    evaluator: Evaluator, configuration: Configuration, memory: int, allowed: Allowed | None
 ) -> Candidate:
-    """Return a configuration that fits with as few blocks computed again as it takes to fit."""
+    """Return a configuration that recomputes as few blocks as it takes to fit."""
     below, enough = 0, evaluator.blocks
-    whole = best = Candidate(one, memory)
+    whole = best = Candidate(configuration, memory)
     while enough - below > 1:
         middle = (below + enough) // 2
-        fewer = one._replace(blocks=middle)
+        fewer = configuration._replace(blocks=middle)
         memory = evaluator.memory(fewer)
         if evaluator.fits(fewer, memory):
             enough, best = middle, Candidate(fewer, memory)
@@ -592,7 +598,7 @@ def _least_again(
 
 
 def _computed(tasks: Sequence[Task], parts: Sequence[RepeatedPart]) -> float:
-    """Return the seconds in which a step's parts compute."""
+    """Return the seconds of computation in the parts of a step."""
     return sum(
         times * sum(task.seconds for task in tasks[first:end] if isinstance(task, ComputeTask))
         for first, end, times in parts

@@ -1,4 +1,4 @@
-"""What a problem leaves open of how layers train, and words for it."""
+"""The training settings that a problem leaves open, and possible words for them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 SEARCHED = "searched "
-"""Before the name of what the search chose of training, among the statistics of a plan."""
+"""Prefix, among the statistics of a plan, of training settings that the search chose."""
 
 WIDENED = SEARCHED + "choices"
-"""The name of choices that are those of a configuration, with its pins of layers left whole."""
+"""The name for choices widened to those of a configuration, with its pins of whole layers."""
 
 CUTS = SEARCHED + "cuts"
-"""The name of the cuts between pipeline stages, where they are not stated."""
+"""The name of the cuts between pipeline stages, if they are not stated."""
 
 COUNT = SEARCHED + "stages by "
-"""Before the schedule, in the name of the number of pipeline stages, where it is not stated."""
+"""Prefix of the schedule, in the name of the number of pipeline stages, if it is not stated."""
 
 
 def training_left_open(plan: Plan) -> dict[str, None]:
-    """Return what of a plan's training the search chose, by name."""
+    """Return the names of the training settings that the search chose."""
     names = {key.removeprefix(SEARCHED) for row in plan.solver.statistics for key in row}
     return {name: None for name in Training.model_fields if name in names}
 
@@ -46,7 +46,7 @@ def has_wider_choices(plan: Plan) -> bool:
 
 
 def problem_left_open(plan: Plan) -> Problem:
-    """Return the problem that a plan answers, as it was before the search chose some of it."""
+    """Return the problem of a plan as it was before the search settled open parts of it."""
     problem = plan.problem
     update: dict[str, Any] = {"training": plan.training.model_copy(update=training_left_open(plan))}
     if has_wider_choices(plan):
@@ -55,40 +55,42 @@ def problem_left_open(plan: Plan) -> Problem:
     return problem.model_copy(update=update)
 
 
-def with_searched(found: SearchResult, asked: Instance, settled: Instance) -> SearchResult:
-    """Return a result that says what of a problem's training the search chose."""
-    row = searched_training(asked.problem.training, settled.problem.training)
-    return replace(found, statistics=(*found.statistics, row)) if row else found
+def with_searched(result: SearchResult, stated: Instance, settled: Instance) -> SearchResult:
+    """Return a result with the names of the training settings that the search chose."""
+    row = searched_training(stated.problem.training, settled.problem.training)
+    return replace(result, statistics=(*result.statistics, row)) if row else result
 
 
-def searched_training(asked: Training, settled: Training) -> dict[str, float]:
-    """Return the names of what was left open of how a step trains, as a row of statistics."""
-    before, after = dict(asked), dict(settled)
+def searched_training(stated: Training, settled: Training) -> dict[str, float]:
+    """Return the names of the settings that were left open, as a row of statistics."""
+    open_settings, settings = dict(stated), dict(settled)
     return {
-        SEARCHED + name: 1 for name in before if before[name] is None and after[name] is not None
+        SEARCHED + name: 1
+        for name in open_settings
+        if open_settings[name] is None and settings[name] is not None
     }
 
 
 def fastest_training(instance: Instance) -> Training:
-    """Return how the fastest plan of any memory trains: the batch at once, as is stated.
+    """Return the training settings of the fastest plan in unlimited memory: no micro-batches.
 
-    An optimizer's state is shared out by the parts that have the same weights: as many bytes move,
-    each holds less, and updates less where that takes time.
+    Parts with the same weights shard the optimizer's state: equally many bytes move, each part
+    holds less, and updates less if that takes time.
     """
     problem = instance.problem
     stated = instance.network, problem.training
     free_modes = FreeModes(*stated, saves_scores=False, levels=problem.levels, begins=[0])
-    shared_out = updates_take_time(problem) or problem.constraints.optimizer not in ("sgd", 0)
-    # What is sharded is gathered as weights, and not as gradients.
-    shared_out = shared_out or problem.training.reduced(problem.element_bytes) > 1
-    if not (shared_out and problem.levels and None in free_modes.shard):
+    shards_state = updates_take_time(problem) or problem.constraints.optimizer not in ("sgd", 0)
+    # Shards are gathered as weights, not as gradients.
+    shards_state = shards_state or problem.training.reduced(problem.element_bytes) > 1
+    if not (shards_state and problem.levels and None in free_modes.shard):
         return problem.training
     shard = compact([word or "state" for word in free_modes.shard], free_modes.names)
     return problem.training.model_copy(update={"shard": shard})
 
 
 def updates_take_time(problem: Problem) -> bool:
-    """Return whether parts that share out an optimizer's state have less to update."""
+    """Return whether parts that shard an optimizer's state have less to update."""
     assert problem.array is not None
     accelerators = problem.array.description.accelerators_of_parts
     optimizer = problem.constraints.optimizer
@@ -104,11 +106,11 @@ class FreeModes:
     saves_scores
         Whether attention writes its scores.
     levels
-        How many there are.
+        The number of levels.
     begins
-        Those from which on gradients or weights may be split, in order, 0 for H1.
+        The levels from which on gradients or weights may be sharded, in order, 0 for H1.
     has_state
-        Whether there is anything of the optimizer's to share out.
+        Whether the optimizer has any state to shard.
     """
 
     network: Network
@@ -135,7 +137,7 @@ class FreeModes:
 
     @cached_property
     def blocks(self) -> list[range]:
-        """The blocks that may be computed again as a whole, or not."""
+        """The blocks for which full recomputation is open."""
         return [
             block
             for block in segments(self.network)
@@ -144,7 +146,7 @@ class FreeModes:
 
     @property
     def of_layers(self) -> Sequence[str]:
-        """What layers may compute again by themselves: scores, where attention writes them."""
+        """What layers may recompute by themselves: scores, if attention writes them."""
         open_ones = any(
             layer.inner and word is None
             for layer, word in zip(self.network.layers, self.recompute, strict=True)
@@ -153,14 +155,14 @@ class FreeModes:
 
     @property
     def of_blocks(self) -> Sequence[str]:
-        """What blocks may compute again as a whole, the least first."""
+        """The words for recomputation of blocks, the least first."""
         return OF_BLOCKS[::-1] if self.blocks else ()
 
     @property
     def shards(self) -> Sequence[str]:
-        """What may be split of weights: the least first, and last the most.
+        """The words for sharding, from the least to the most.
 
-        To share out the state takes no more than to have it whole, and holds less.
+        Sharding the state takes no more time than replicating it, and holds less.
         """
         if None not in self.shard:
             return SHARDED[:1]
@@ -171,12 +173,12 @@ class FreeModes:
         ]
 
     def training(self, recompute: Sequence[str], shard: Sequence[str]) -> Training:
-        """Return how a step trains with words for the layers that are open."""
+        """Return training settings, given words for the layers that are open."""
         options = (
             (self.stated.recompute, self.recompute, recompute),
             (self.stated.shard, self.shard, shard),
         )
-        # A word for all layers stays as it is stated.
+        # A word that is stated for all layers stays one word.
         words = [
             stated if isinstance(stated, str) else compact(_filled(by_layer, free), self.names)
             for stated, by_layer, free in options
@@ -185,7 +187,7 @@ class FreeModes:
         return Training(**stated)
 
     def uniform(self, recompute: str, shard: str) -> Training:
-        """Return the mode in which all that is open has the same words."""
+        """Return the mode in which all open layers have the same words."""
         count = len(self.names)
         words = [recompute] * count
         if recompute in OF_BLOCKS:
@@ -199,6 +201,6 @@ def _filled(stated: Sequence[str | None], free: Sequence[str]) -> list[str]:
 
 
 def spread(words: Sequence[str], matters: Sequence[bool]) -> list[str]:
-    """Return words in which layers whose word does not matter have the most frequent of others."""
+    """Return words in which layers whose word does not matter have the most frequent one."""
     default = most_frequent([*compress(words, matters)])
     return [word if matter else default for word, matter in zip(words, matters, strict=True)]

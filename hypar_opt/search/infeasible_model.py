@@ -1,8 +1,8 @@
 """An infeasible problem as a model whose rows are named after its constraints.
 
-A solver's irreducible infeasible subsystem (IIS) of it says which constraints are in conflict:
-``fix[fc1=data,fc1]``, ``even[conv1]``, ``runnable[conv1]`` and ``memory``, or between groups that
-of each part of H1, ``memory[H1.2]``.
+A solver's irreducible infeasible subsystem (IIS) of it shows which constraints are in conflict:
+``fix[fc1=data,fc1]``, ``even[conv1]``, ``runnable[conv1]`` and ``memory``, or with groups that of
+each part of H1, ``memory[H1.2]``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from hypar_opt.costs.state_charges import states_of
 from hypar_opt.costs.weights import constrained
 from hypar_opt.errors import InfeasibleError
-from hypar_opt.instance.conflicts import forbidden_by, only
+from hypar_opt.instance.conflicts import forbidden_by, with_members
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.search.reductions import ByStates
 from hypar_opt.solvers import SOLVERS
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 def write_infeasible(instance: Instance, path: Path) -> bool:
-    """Write the model of an infeasible problem; return whether it can say so.
+    """Write the model of an infeasible problem; return whether the model is infeasible.
 
-    It cannot where what conflicts is the memory of weights that several layers share.
+    It is not if the conflict is about the memory of weights that several layers share.
 
     Raises
     ------
@@ -46,11 +46,11 @@ def write_infeasible(instance: Instance, path: Path) -> bool:
 
     check_format(path)
     problem, workload = instance.problem, instance.workload
-    reduction = ByStates(instance.with_constraints(only(problem.constraints, ())))
+    reduction = ByStates(instance.with_constraints(with_members(problem.constraints, ())))
     reduction.check_size(SOLVERS["ilp"](), instead="take fewer levels")
     table, labels = reduction.apply()
     states = states_of(workload, problem.levels)
-    memory = only(problem.constraints, [("memory", "")])
+    memory = with_members(problem.constraints, [("memory", "")])
     alone = problem.model_copy(update={"constraints": memory})
     if not _shows(instance, table, states):
         return False
@@ -68,7 +68,7 @@ def write_infeasible(instance: Instance, path: Path) -> bool:
 
 
 def _shows(instance: Instance, table: CostTable, states: Sequence[tuple[int, ...]]) -> bool:
-    """Whether the constraints of single nodes and the sum of loads leave nothing."""
+    """Whether the constraints of single nodes and the sum of loads leave no plan."""
     try:
         constraints = ConstraintSet(instance.problem, instance.workload)
     except InfeasibleError:  # pins in conflict

@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from hypar_opt.search.reductions import TableReduction
     from hypar_opt.search.result import Assignments, Rows, SearchRequest
 
-    Known = Callable[[], list[Rows]]
-    """Returns the plan found level by level, if there is one; found once."""
+    LevelwiseRows = Callable[[], list[Rows]]
+    """Returns the plan found level by level, if there is one; cached."""
 
 
 def joint(search: SearchRequest) -> SearchResult:
     """Find the cheapest plan over all levels together, whose parts of images are contiguous.
 
-    Levels have to agree on that (`hypar_opt.workload.contiguous`), which no table says. Mostly the
-    cheapest plan does anyway; where it does not, plans of each order are compared.
+    Contiguity couples levels (`hypar_opt.workload.contiguous`), which tables cannot express. Mostly
+    the cheapest plan is contiguous anyway; if not, plans of each order are compared.
     """
     first, workload = _joint(search), search.instance.workload
     if not spatial_columns(workload):
@@ -83,8 +83,8 @@ def _plan(result: SearchResult) -> tuple[Assignments, Tensors | None]:
 def _joint(search: SearchRequest) -> SearchResult:
     """Find the cheapest plan over all levels together.
 
-    They are one table: of thresholds where that states the problem, or else of states. Where a
-    limit or the memory ends the search, the plan of a level-by-level search is known, too.
+    There is a single table: of thresholds if that states the problem, or else of states. If a limit
+    or the memory ends the search, the plan of a level-by-level search is a candidate, too.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def _joint(search: SearchRequest) -> SearchResult:
     if search.levels == 0 or not search.solver.searches:
         return replace(levelwise(search), scope="joint")
     if (only := search.instance.constraints.only_plan) is not None:
-        return _of_only_plan(search, only)
+        return _only_plan(search, only)
     reduction = reduction_of(search.instance)
     tables = TableSolver(search, 1)
     levelwise_rows = cache(partial(level_by_level, search))
@@ -106,7 +106,7 @@ def _joint(search: SearchRequest) -> SearchResult:
     stopped_by = None
     try:
         search.deadline.check()
-        if limited:  # found before the deadline, which leaves no time for it
+        if limited:  # before the deadline, which would leave no time for it
             levelwise_rows()
         rows = _solved(search, reduction, tables, levelwise_rows)
     except NoAnswerError as error:
@@ -114,30 +114,35 @@ def _joint(search: SearchRequest) -> SearchResult:
         if tables.lower_bound is None:
             tables.lower_bound = least_compute(search.instance) or None
     if stopped_by == MEMORY and not rows:
-        rows = _of_too_many_states(search, tables, levelwise_rows)
+        rows = _improved_levelwise(search, tables, levelwise_rows)
     levelwise_plans = levelwise_rows() if limited or stopped_by == MEMORY else []
     return to_result(search, "joint", rows, tables, stopped_by, levelwise_plans)
 
 
-def _of_only_plan(search: SearchRequest, rows: Assignments) -> SearchResult:
-    """Return the one plan that pins leave, which is optimal."""
+def _only_plan(search: SearchRequest, rows: Assignments) -> SearchResult:
+    """Return the only plan that pins leave, which is optimal."""
     plan, tensors = tuple(map(search.layers_of, rows)), search.tensors_of(rows)
     search.instance.constraints.check(plan, rows)
     bound = search.total(plan, tensors)
     return SearchResult(plan, Status.OPTIMAL, "joint", bound, tensors=tensors, priced=tensors)
 
 
-def _of_too_many_states(search: SearchRequest, tables: TableSolver, known: Known) -> Rows:
-    """Return a plan where all states together take too much memory; keep a bound on all plans."""
+def _improved_levelwise(
+    search: SearchRequest, tables: TableSolver, levelwise_rows: LevelwiseRows
+) -> Rows:
+    """Improve the levelwise plan, if all states take too much memory; set a bound on all plans."""
     bound = max(tables.lower_bound or 0, least_compute(search.instance))
-    if not (plans := known()):
+    if not (plans := levelwise_rows()):
         return []
     tables.results[:] = [SolveResult((), None, Status.FEASIBLE, bound, MEMORY)]
     return improved_rows(search.instance, plans[0], search.deadline)
 
 
 def _solved(
-    search: SearchRequest, reduction: TableReduction, tables: TableSolver, known: Known
+    search: SearchRequest,
+    reduction: TableReduction,
+    tables: TableSolver,
+    levelwise_rows: LevelwiseRows,
 ) -> Rows:
     """Solve the table of a reduction, and return the choices of each level.
 
@@ -152,14 +157,14 @@ def _solved(
     except RefusedError as error:
         raise NoAnswerError(error.message, MEMORY) from None
     if isinstance(compact, ClassTable):
-        return _by_classes(search, reduction, tables, compact, known)
+        return _by_classes(search, reduction, tables, compact, levelwise_rows)
     if compact is not None:
         return reduction.invert(assignment_of(tables.solve_compact(compact)))
     try:
         return _by_plain_table(search, reduction, tables)
     except RefusedError:
         if ClassTable in search.solver.accepted_tables:
-            _check_others(reduction)
+            _check_alternatives(reduction)
         raise
 
 
@@ -181,18 +186,18 @@ def _by_classes(
     reduction: TableReduction,
     tables: TableSolver,
     table: ClassTable,
-    known: Known,
+    levelwise_rows: LevelwiseRows,
 ) -> Rows:
-    """Solve a table of classes of states; where a limit ends the proof, improve what is known."""
+    """Solve a table of classes of states; if a limit ends the proof, improve known plans."""
 
-    def best_known() -> tuple[int, ...]:
-        starts = [reduction.assigned(rows) for rows in known()] or [table.cheapest_states]
-        if not table.limits:  # what is improved may hold more
+    def improved_start() -> tuple[int, ...]:
+        starts = [reduction.assigned(rows) for rows in levelwise_rows()] or [table.cheapest_states]
+        if not table.limits:  # an improved plan may hold more
             starts = [improved(table, start, search.deadline) for start in starts]
         return min(starts, key=table.price)
 
-    # Before the deadline, which leaves no time for it.
-    start = best_known() if search.uses_fallback and search.deadline != NEVER else None
+    # Before the deadline, which would leave no time for it.
+    start = improved_start() if search.uses_fallback and search.deadline != NEVER else None
     try:
         result = tables.solve_compact(table)
     except NoAnswerError as error:
@@ -203,7 +208,7 @@ def _by_classes(
         # Mostly the better start.
         if result.assignment and table.max_exact_pairs and not table.limits:
             start = start or improved(table, result.assignment, search.deadline)
-        plans = [*filter(table.fits, filter(None, [result.assignment, start or best_known()]))]
+        plans = [*filter(table.fits, filter(None, [result.assignment, start or improved_start()]))]
         if not plans:
             raise NoAnswerError("no plan known fits the memory", result.stopped_by or MEMORY)
         result = replace(result, assignment=min(plans, key=table.price), objective=None)
@@ -211,13 +216,13 @@ def _by_classes(
     return reduction.invert(assignment_of(result))
 
 
-def _check_others(reduction: TableReduction) -> None:
-    """Let no refusal of elimination propose solvers that refuse the problem, too.
+def _check_alternatives(reduction: TableReduction) -> None:
+    """Check that the solvers that a refusal of elimination proposes accept the problem.
 
     Raises
     ------
     NoAnswerError
-        If they do: then the best plan known is the answer.
+        If they do not: then the best known plan is the answer.
     """
     try:
         reduction.check_size(SOLVERS["cpsat"]())

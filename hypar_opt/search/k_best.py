@@ -14,21 +14,21 @@ from hypar_opt.integers import Integers
 from hypar_opt.search.cost_to_go import Completion
 
 Ties = tuple[bool, ...]
-"""Whether neighbouring levels have had the same choices so far: one flag per pair of levels."""
+"""Whether neighbouring levels have had equal choices so far: one flag per pair of levels."""
 
 
 def in_order_of_cost(
-    completion: Completion, shared: int, most: int, *, interchangeable: bool
+    completion: Completion, shared: int, count: int, *, interchangeable: bool
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield the allowed assignments of the layers with their costs, the cheapest first.
 
-    Shared nodes are not enumerated: they take their cheapest states. Equals come in canonical
-    order: compared from the last layer back, the first state first. Of assignments that differ
-    only in the order of ``interchangeable`` levels, only the first is yielded.
+    Shared nodes are not enumerated: they take their cheapest states. Ties come in canonical order:
+    compared from the last layer back, the first state first. Of assignments that differ only in the
+    order of ``interchangeable`` levels, only the first is yielded.
 
-    The search is best-first and completes assignments from the last layer back. The cost-to-go
-    is known exactly, so each assignment that leaves the heap is the next best, and no path is
-    expanded in vain. At most so many assignments are needed, perhaps more than exist.
+    The search is best-first and completes assignments from the last layer back. The cost-to-go is
+    known exactly, so each assignment that leaves the heap is the next best, and no path is expanded
+    in vain. At most ``count`` assignments are needed, which may be more than exist.
     """
     allowed, states = completion.allowed, completion.states
     digits = np.array(states, np.intp).reshape(len(states), -1)
@@ -41,7 +41,7 @@ def in_order_of_cost(
         # Of levels that tie in later layers, those with model parallelism come topmost.
         canonical = ~((choices[:, :-1] < choices[:, 1:]) & np.array(ties, bool)).any(axis=1)
         # As many as there can be paths through this node.
-        ranks = np.flatnonzero(canonical)[costs[canonical].argsort(kind="stable")[:most]]
+        ranks = np.flatnonzero(canonical)[costs[canonical].argsort(kind="stable")[:count]]
         return ranks, costs[ranks]
 
     last = len(allowed) - 1
@@ -59,7 +59,7 @@ def in_order_of_cost(
             ranks, costs = ranked(node, scope_of(node, path), ties)
             if rank + 1 < len(ranks):
                 increase = int(costs[rank + 1]) - int(costs[rank])
-                # The next best from here: another state of this layer, completed at least cost.
+                # The next best path: another state of this layer, completed at least cost.
                 sibling = (*path[:-1], int(ranks[rank + 1]))
                 heapq.heappush(heap, (total + increase, sibling, ties, rank + 1))
             # Levels still tie only if they have the same choice in this layer too.

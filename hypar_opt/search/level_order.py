@@ -1,4 +1,4 @@
-"""The order of a plan's levels: where the bytes do not depend on it, the fastest order."""
+"""The order of a plan's levels: the fastest, if bytes do not depend on the order."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ MAX_ORDERS = 50_000
 def fastest_order(instance: Instance, rows: Rows, deadline: Deadline = NEVER) -> Rows:
     """Return a plan's rows, ``(levels, layers)``, in the order that takes the least time.
 
-    Where permuting the levels changes no bytes and an array's levels differ, its time in closed
-    form decides, under the problem's reading. The rows keep their order if no order is faster, if
-    the cost of time cannot charge the problem, or if the deadline passes.
+    If permuting the levels does not change bytes, and an array's levels differ, the closed form of
+    the time decides, under the problem's reading. The rows keep their order if no other is faster,
+    if the cost of time cannot charge the problem, or if the deadline passes.
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
     problem = instance.problem
     if problem.array is None or problem.placement is None or not levels_permute(problem):
         return rows
-    interchangeable = neighbours_alike(problem)
+    interchangeable = equal_neighbours(problem)
     if all(interchangeable):
         return rows
     choices = list(dict.fromkeys(rows))
@@ -55,7 +55,7 @@ def fastest_order(instance: Instance, rows: Rows, deadline: Deadline = NEVER) ->
     try:
         timed = problem.model_copy(update={"cost": "time"})
         rows_by_level = [nodes[row] for row in given_order]
-        # In any order the levels reduce the same nodes together.
+        # In any order the same nodes are reduced together.
         cost = cost_of(timed, instance.workload).for_plan(instance.workload, rows_by_level)
         distinct = np.array(nodes, np.intp)
         times = _times_of(cost, instance.workload, distinct, problem.levels, deadline)
@@ -80,10 +80,10 @@ def levels_permute(problem: Problem) -> bool:
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
-    return len(problem.choices) == 2 and levels_alike(problem) and not problem.joins_levels
+    return len(problem.choices) == 2 and levels_equal(problem) and not problem.joins_levels
 
 
-def levels_alike(problem: Problem) -> bool:
+def levels_equal(problem: Problem) -> bool:
     """Return whether, in bytes, all levels have equal parts, weights and pins."""
     pins = map(Pin.parse, problem.constraints.fix)
     weigh = zip(
@@ -93,8 +93,8 @@ def levels_alike(problem: Problem) -> bool:
     return same and all(pin.level is None for pin in pins)
 
 
-def neighbours_alike(problem: Problem) -> list[bool]:
-    """Return whether each level and the next have equal links, and may be exchanged."""
+def equal_neighbours(problem: Problem) -> list[bool]:
+    """Return, for each level, whether it has the same links as the next and may be exchanged."""
     if problem.array is None or problem.placement is None:
         return [True] * (problem.levels - 1)
     array = problem.array.description

@@ -43,16 +43,16 @@ def levelwise(search: SearchRequest) -> SearchResult:
     tables = TableSolver(search, search.levels)
     rows: Rows = []
     try:
-        rows.extend(_solved(search, tables))  # those of the levels solved before a limit
+        rows.extend(_solved(search, tables))  # the levels solved before a limit
     except NoAnswerError as error:
         return to_result(search, "level", rows, tables, error.stopped_by)
     return to_result(search, "level", rows, tables)
 
 
 def level_by_level(search: SearchRequest) -> list[Rows]:
-    """Return the plan that elimination finds level by level; none if it finds none in time.
+    """Return the plan that elimination finds level by level; empty if it finds none in time.
 
-    A charge that joins several levels is not seen in the table of one, but its choices are a plan.
+    The table of a single level lacks charges that join several levels, but its choices are a plan.
     """
     request = SearchRequest(search.instance, DynamicProgramming(), deadline=search.deadline)
     try:
@@ -80,7 +80,7 @@ def _solved(search: SearchRequest, tables: TableSolver) -> Iterator[tuple[int, .
             labels = instance.labels(name)
             start, suffix = search.start_of(level), f"-{name}"
             result = tables.solve(limited, start, suffix, labels, ways=ways)
-        # Greedy: what this level chose is what the next one has to split.
+        # Greedy: the next level splits what this level's choices leave.
         rows.append(with_users(workload, assignment_of(result)))
         tables.take(result, rows[-1], table)
         yield rows[-1]

@@ -1,4 +1,4 @@
-"""Local search: all nodes' choices at two levels together, those at other levels kept."""
+"""Local search: all nodes' choices at two levels change together, at other levels none."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Change = TypeVar("Change")
 
 
 def improved(table: ClassTable, start: Sequence[int], deadline: Deadline) -> tuple[int, ...]:
-    """Return an assignment that no change at two levels improves, from another assignment.
+    """Return an assignment that no change at two levels improves, starting from another one.
 
-    If the deadline passes, it is as far improved as it is by then; where two levels together take
-    more memory than is allowed, one level at a time is.
+    If the deadline passes, the best one so far is returned; if two levels together take more memory
+    than is allowed, levels change one at a time.
     """
     best = tuple(start)
     for together in (2, 1):
@@ -45,7 +45,7 @@ def improved(table: ClassTable, start: Sequence[int], deadline: Deadline) -> tup
 def _improvements(
     table: ClassTable, start: tuple[int, ...], together: int, deadline: Deadline
 ) -> Iterator[tuple[int, ...]]:
-    """Yield ever cheaper assignments, until no change at so many levels improves the last.
+    """Yield ever cheaper assignments, until no change at ``together`` levels improves the last.
 
     Raises
     ------
@@ -55,17 +55,17 @@ def _improvements(
     sets = free_levels(len(table.states), together)
     groups = [_equal_columns(np.delete(table.states, free, axis=0)) for free in sets]
 
-    def best_beside(
-        assignment: tuple[int, ...], alike: NDArray[np.intp]
+    def best_neighbour(
+        assignment: tuple[int, ...], numbers: NDArray[np.intp]
     ) -> tuple[int, tuple[int, ...]]:
         deadline.check()
-        return optimum_of_columns(table, _beside(table, assignment, alike), deadline)
+        return optimum_of_columns(table, _free_columns(table, assignment, numbers), deadline)
 
-    yield from descent(start, table.price(start), groups, best_beside)
+    yield from descent(start, table.price(start), groups, best_neighbour)
 
 
 def free_levels(levels: int, together: int) -> list[tuple[int, ...]]:
-    """Return the sets of so many levels, or of all, at which a plan may be changed at once."""
+    """Return the sets of levels at which a plan may be changed at once."""
     return list(combinations(range(levels), min(together, levels)))
 
 
@@ -80,9 +80,9 @@ def descent(
     Parameters
     ----------
     cost
-        The first one's.
+        The cost of the first plan.
     best
-        Finds what a plan becomes, at the least cost, by one of the changes.
+        Returns the cheapest plan after one of the changes, and its cost.
     """
     plan, since = start, 0
     for change in cycle(changes):
@@ -100,12 +100,14 @@ def _equal_columns(rows: NDArray[np.intp]) -> NDArray[np.intp]:
     return np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1)
 
 
-def _beside(table: ClassTable, assignment: Sequence[int], alike: NDArray[np.intp]) -> Columns:
-    """Return each node's allowed states that are numbered like the one that it has."""
+def _free_columns(
+    table: ClassTable, assignment: Sequence[int], numbers: NDArray[np.intp]
+) -> Columns:
+    """Return each node's allowed states with the same number as its current state."""
     cache: dict[tuple[int, int], NDArray[np.intp]] = {}
     columns = []
-    for kind, number in zip(table.node_kinds.tolist(), alike[list(assignment)], strict=True):
+    for kind, number in zip(table.node_kinds.tolist(), numbers[list(assignment)], strict=True):
         if (kind, number) not in cache:
-            cache[kind, number] = np.flatnonzero(table.allowed[kind] & (alike == number))
+            cache[kind, number] = np.flatnonzero(table.allowed[kind] & (numbers == number))
         columns.append(cache[kind, number])
     return columns

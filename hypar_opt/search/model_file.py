@@ -25,7 +25,7 @@ SOLUTION = "solution"
 """The solver of a plan that was read from a solution file; not one of `SOLVERS`."""
 
 _SOLVERS = {".lp": "ilp", ".mps": "ilp", ".pb": "cpsat", ".pbtxt": "cpsat"}
-"""The solver whose model a file of each suffix has."""
+"""The solver whose model a file with each suffix contains."""
 
 
 class ModelSize(NamedTuple):
@@ -34,10 +34,10 @@ class ModelSize(NamedTuple):
     Parameters
     ----------
     cutoff
-        Where all plans are too many: the model has those that cost at most so much, in `unit`, and
-        some others. None where it has all.
+        If a model of all plans would be too large, it contains the plans up to this cost, in
+        `unit`, and some others. None if it contains all.
     unit
-        That of plans' costs.
+        The unit of plans' costs.
     """
 
     columns: int
@@ -68,8 +68,8 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
     RefusedError
         If the model would be too large, or the format cannot hold its costs or names.
     InfeasibleError
-        If no plan satisfies the constraints. A ``.lp`` or ``.mps`` file is written all the same, in
-        which each constraint is rows of its name: see `hypar_opt.search.infeasible_model`.
+        If no plan satisfies the constraints. A ``.lp`` or ``.mps`` file is written all the same,
+        with rows named after the constraints: see `hypar_opt.search.infeasible_model`.
     HyparError
         If there is nothing to choose, or the shares of groups are left open.
     """
@@ -77,7 +77,7 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
         table, labels = table_to_state(instance, _SOLVERS[path.suffix])
     except InfeasibleError as error:
         is_written = False
-        # A model that would be too large is no reason to leave out why there is no plan.
+        # Even if a model would be too large, the reason why there is no plan is reported.
         with suppress(RefusedError):
             is_written = path.suffix in (".lp", ".mps") and write_infeasible(instance, path)
         if not is_written:
@@ -104,19 +104,19 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
 
 
 def cutoff_of(table: CostTable | PrunedTable) -> int | None:
-    """Return the cost up to which a table has all plans, in its unit; None if it has all."""
+    """Return the cost up to which a table contains all plans, in its unit; None without limit."""
     return table.cutoff // table.resolution if isinstance(table, PrunedTable) else None
 
 
 def table_to_state(instance: Instance, solver: str) -> tuple[CostTable | PrunedTable, RowNames]:
     """Return the table of all levels that a model states, and the names of its rows.
 
-    Where it would be too large, it is of the states that plans of at most a cost can have.
+    If it would be too large, it has only the states of plans up to a cost.
 
     Parameters
     ----------
     solver
-        Whose model it is.
+        The solver whose model it is.
 
     Raises
     ------
@@ -157,6 +157,6 @@ def read_solution(path: str | Path | SolutionFile) -> SolutionFile:
     from hypar_opt.solvers.solution.formats import parse_solution
     from hypar_opt.solvers.solution.solver import SolutionFile
 
-    if isinstance(path, SolutionFile):  # found in this process
+    if isinstance(path, SolutionFile):  # loaded in this process
         return path
     return SolutionFile(parse_solution(read_text(path), file=file_name(path)), file_name(path))

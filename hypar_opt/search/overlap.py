@@ -1,10 +1,11 @@
-"""The time of a step whose exchanges overlap: a bound on all plans, and the plan of least time.
+"""The time of a step with overlap: a bound on all plans, and the plan of least time.
 
-A plan takes no less than any of a few paths: the program up to a place in the backward pass, and
-then the queue. A mixture of paths is a cost that adds up (`hypar_opt.costs.overlap`), whose least
-sum is found and proved by the search of any cost. The best mixture is that of a game: paths against
-plans, of which each that is found is one more. Whatever is found is simulated, and improved node by
-node. Where plans are few enough they are listed by that cost until it exceeds the best one's time.
+A plan takes no less than any of a few paths: the program up to a point of the backward pass, and
+then the queue. A mixture of paths is an additive cost (`hypar_opt.costs.overlap`), which is
+minimised, with proof, like any cost. The best mixture is the solution of a matrix game of paths
+against plans, to which every plan that is found is added. Plans that are found are simulated, and
+improved node by node. If there are few enough plans, they are listed by that cost until it exceeds
+the best time.
 
 Source: J. E. Kelley, "The cutting-plane method for solving convex programs", SIAM Journal 8(4),
 1960; docs/algorithms.md.
@@ -66,7 +67,7 @@ from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.repeated_parts import Messages, RepeatedPart, seconds_of_parts
 from hypar_opt.simulator.step import StepTimes, launching, program, repeats_on
-from hypar_opt.simulator.tasks import of_one_micro_batch
+from hypar_opt.simulator.tasks import before_last_micro_batch
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.solvers.subprocess_solver import call
@@ -93,23 +94,23 @@ if TYPE_CHECKING:
     """The choices of all nodes, ``(levels, nodes)``."""
 
 OVERLAPS = ("gradient", "prefetch")
-"""What may overlap in the time that is searched: what is a program with a queue."""
+"""What may overlap in the time that is minimised: steps of a program and a queue."""
 
 _PIECES = 4
 """The most pieces of the backward pass, each with a price of its own."""
 
 _ROUNDS = 6
-"""The most mixtures of paths whose least plan is found."""
+"""The most mixtures of paths that are minimised."""
 
 _CLOSE = 1.002
-"""By how much a mixture may be better, at most, for no further one to be sought."""
+"""The improvement of a mixture below which no further one is computed."""
 
 _SIMULATED, _OVERHEAD = 2**11, 8
-"""The most nodes of plans that are simulated to improve others, and in a list of plans; and how
-many nodes more a plan takes as long as."""
+"""The most nodes of plans that are simulated to improve others, and in a list of plans; and the
+overhead of a plan, in nodes."""
 
 _FEW = 2**6
-"""The fewest plans of a list: none is made where it could have fewer."""
+"""The fewest plans in a list: if it could have fewer, there is none."""
 
 _STEPS = 2**22
 """The most steps that the costs of moves, or of a list, may take."""
@@ -118,18 +119,18 @@ _LAYERS = 2**10
 """The most layers of a network without blocks whose configurations are simulated."""
 
 _ROUNDING = 1e-9
-"""How much charges, which are rounded, may differ in all from seconds."""
+"""The most by which charges, which are rounded, may differ from seconds."""
 
 
 class BoundOfPlans(NamedTuple):
-    """A lower bound on the seconds of a step of every plan, as it overlaps on the array.
+    """A lower bound on the seconds of a step of every plan, with the array's overlap.
 
     Parameters
     ----------
     proved
-        Whether it is the least there is: some plan that fits takes as long where all that may
-        overlap does, and out of lockstep where none share links. Else a limit came first, and a
-        plan may take less than any that is known, but none less than this.
+        Whether the bound is the minimum of the relaxed problem: some plan that fits takes as long
+        if all that may overlap does, and, out of lockstep, if links are not shared. Else a limit
+        came first: no plan takes less than this bound, but it may not be tight.
     """
 
     seconds: float
@@ -141,9 +142,9 @@ def bound_of_all_plans(
 ) -> BoundOfPlans:
     """Return a lower bound on the time with overlap of all plans that fit.
 
-    No step takes less than its program: what is computed, and the exchanges that are waited for.
-    These are a cost that adds up; so its least sum within the memory of a device, however layers
-    train, bounds all plans of the problem's choices.
+    No step takes less than its program: computations, and the exchanges for which they wait. That
+    is an additive cost, so its minimum within the memory of a device, over all training settings,
+    is a bound on all plans of the problem's choices.
 
     Raises
     ------
@@ -167,7 +168,7 @@ def bound_of_all_plans(
 
 
 def check_overlap(instance: Instance, overlap: str = "prefetch") -> None:
-    """Refuse a problem whose step is no program with a queue beside it.
+    """Refuse a problem whose step is not a program with a queue beside it.
 
     Raises
     ------
@@ -183,7 +184,7 @@ def check_overlap(instance: Instance, overlap: str = "prefetch") -> None:
 
 
 def lacks_for_overlap(instance: Instance) -> str | None:
-    """Return what the time with overlap needs that a problem lacks; None if it is defined."""
+    """Return what a problem lacks for a time with overlap; None if nothing."""
     if instance.problem.cost != "time":
         return argument("cost", "time")
     if instance.problem.groups:
@@ -194,18 +195,18 @@ def lacks_for_overlap(instance: Instance) -> str | None:
 
 
 class LeastTime(NamedTuple):
-    """The plan of least time with overlap that was found, of those that train as one plan does.
+    """The plan of least known time with overlap, of those with one plan's training settings.
 
     Parameters
     ----------
     rows : (levels, nodes)
-        Its choices.
+        The plan's choices.
     time
-        What it takes, and all others at least.
+        Its time, and a bound on the time of all plans.
     stopped_by
         The limit that ended the search before a proof.
     simulated
-        How many plans were.
+        The number of plans that were simulated.
     """
 
     rows: Rows
@@ -219,34 +220,37 @@ def least_time(
     overlap: str,
     deadline: Deadline = NEVER,
     *,
-    also: Sequence[Rows] = (),
+    further_starts: Sequence[Rows] = (),
     fastest_without: Plan | None = None,
     prices: tuple[int, ...] | None = None,
     closes: bool = True,
 ) -> LeastTime:
-    """Return the plan of least time with overlap, of those that train as a plan does.
+    """Return the plan of least time with overlap, of those with a plan's training settings.
 
     Parameters
     ----------
     plan
-        From which the search starts; it has the problem.
+        The plan from which the search starts, and whose problem it is.
     overlap
         One of `OVERLAPS`.
-    also
+    further_starts
         Plans that fit and have the same training settings, from which the search starts, too.
     fastest_without
-        The plan that is fastest without overlap, if that trains otherwise.
+        The plan that is fastest without overlap, if it has other training settings.
     prices
-        Those of a search of fewer choices: the bound is at these alone. By default they are sought.
+        The prices of a search with fewer choices, for the only bound. By default prices are
+        optimised.
     closes
-        Whether plans are listed until none can take less, where they are few enough.
+        Whether plans, if there are few enough, are listed until none can take less.
 
     Raises
     ------
     RefusedError
         If the problem is not of the time of a training step on accelerators of one kind.
     """
-    best = PlansWithOverlap(plan, overlap, deadline).fastest(also, prices=prices, closes=closes)
+    best = PlansWithOverlap(plan, overlap, deadline).fastest(
+        further_starts, prices=prices, closes=closes
+    )
     if fastest_without in (None, plan):
         return best
     search = PlansWithOverlap(fastest_without, overlap)
@@ -256,19 +260,19 @@ def least_time(
 
 @dataclass
 class PlansWithOverlap:
-    """The plans that train as one does, their times with overlap, and bounds on these.
+    """The plans with one plan's training settings, their times with overlap, and bounds.
 
     Parameters
     ----------
     overlap
-        One of `OVERLAPS`; or ``none``, to simulate plans alone.
+        One of `OVERLAPS`; or ``none``, only to simulate plans.
     """
 
     plan: Plan
     overlap: str
     deadline: Deadline = NEVER
     times: dict[Rows, float] = field(default_factory=dict)
-    """The seconds of the plans that were simulated."""
+    """The seconds of all simulated plans."""
     stopped_by: str | None = None
 
     def __post_init__(self) -> None:
@@ -284,20 +288,24 @@ class PlansWithOverlap:
         return tuple(map(tuple, rows_of_plan(self.plan, self.workload)))
 
     def fastest(
-        self, also: Sequence[Rows] = (), *, prices: tuple[int, ...] | None = None, closes: bool
+        self,
+        further_starts: Sequence[Rows] = (),
+        *,
+        prices: tuple[int, ...] | None = None,
+        closes: bool,
     ) -> LeastTime:
         """Search, and return the best plan with the best bound."""
         start = self.start
-        for rows in (start, *also):
+        for rows in (start, *further_starts):
             self.time(rows)
         if self.instance.constraints.only_plan is None:
             prices, bound = self._searched(start, prices, closes=closes)
-        else:  # pins leave no other
+        else:  # pins leave only this plan
             prices, bound = (0,) * (1 + _PIECES), self.times[start]
         rows = self._best[1]
         seconds = self.seconds(rows)
         without = seconds if rows == start else max(seconds, self.times[start])
-        # Charges are rounded: a bound as large as the time but for that is the time.
+        # Charges are rounded: a bound that equals the time up to rounding is the time.
         bound = seconds if bound >= seconds * (1 - _ROUNDING) else bound
         time = WithOverlap(self.overlap, seconds, bound, without, prices)
         return LeastTime(rows, time, None if time.proved else self.stopped_by, len(self.times))
@@ -320,23 +328,23 @@ class PlansWithOverlap:
         return min((seconds, rows) for rows, seconds in self.times.items())
 
     def seconds(self, rows: Rows) -> float:
-        """Return the simulated time of a plan, as `hypar_opt.simulate` says it to the last bit."""
+        """Return the simulated time of a plan, to the last bit as `hypar_opt.simulate` does."""
         return self._simulated(rows, self._by_events)
 
     def time(self, rows: Rows) -> float:
-        """Return what `seconds` does, but for rounding: in less time, and computed once."""
+        """Return `seconds` up to rounding: faster, and cached."""
         if rows not in self.times:
             self.times[rows] = self._simulated(rows, self._run)
         return self.times[rows]
 
     def _simulated(self, rows: Rows, run: Callable[[Sequence[Task]], float]) -> float:
         tasks, count = self._program(rows), self.options.micro_batches
-        before = run(of_one_micro_batch(tasks)) if count > 1 else 0.0
+        before = run(before_last_micro_batch(tasks)) if count > 1 else 0.0
         return StepTimes(run(tasks), before, self._launching).of(count)
 
     @cached_property
     def _program(self) -> Callable[[Rows], Sequence[Task]]:
-        """Returns the tasks of a plan; those of the last one are cached."""
+        """Returns the tasks of a plan; those of the last plan are cached."""
         step = self.plan, self._once, self._array, self.options
         return lru_cache(maxsize=1)(partial(program, *step))
 
@@ -371,14 +379,14 @@ class PlansWithOverlap:
 
     @cached_property
     def _once(self) -> Workload:
-        """The tensors of a micro-batch; the simulator's options say what is repeated."""
+        """The tensors of a micro-batch; repetitions are in the simulator's options."""
         training = Training(micro_batches=self.plan.training.micro_batches)
         problem = self.plan.problem.model_copy(update={"training": training})
         workload = micro_batch_of(problem, self.plan.network.description, shared_tensors=True)
         return workload.single_pass or workload
 
     def fits(self, rows: Rows) -> bool:
-        """Return whether a plan satisfies the constraints, and to the memory of a device."""
+        """Return whether a plan satisfies the constraints, and fits the memory of a device."""
         instance, shared = self.instance, self.workload.shared
         layers = [row[shared:] for row in rows]
         if not instance.constraints.allow(layers):
@@ -413,7 +421,7 @@ class PlansWithOverlap:
         return pieces
 
     def _cost(self, prices: Sequence[int]) -> OverlapTime:
-        """Return the cost with prices of the forward pass, and of the pieces of the backward."""
+        """Return the cost with prices in the forward pass, and in pieces of the backward pass."""
         forward, *backward = prices
         return OverlapTime.of(
             least_of(self.instance.cost.time, self._array, self.overlap),
@@ -426,13 +434,13 @@ class PlansWithOverlap:
 
     @cached_property
     def _units(self) -> Sequence[range] | None:
-        """The nodes whose weights are prefetched together; None where none are."""
+        """The nodes whose weights are prefetched together; None without prefetching."""
         if self.overlap != "prefetch":
             return None
         return units_of(self.plan.network.description, self.workload)
 
     def prices_of_layers(self, prices: Sequence[float]) -> tuple[int, dict[str, int]]:
-        """Return the price forward, and those of pieces as of the first layer of each, backward.
+        """Return the price forward, and those of the pieces of the backward pass, by first layers.
 
         Raises
         ------
@@ -452,24 +460,24 @@ class PlansWithOverlap:
 
     @cached_property
     def _paths(self) -> list[OverlapTime]:
-        """The program alone; and up to each piece, with the queue from there on.
+        """The program alone; and the program up to each piece, with the queue from there on.
 
-        First the queue in the forward pass, which any of them may have.
+        The first entry is the queue in the forward pass, which any path may include.
         """
         none = (0,) * _PIECES
         pieces = [none, *((0,) * n + (PRICE,) * (_PIECES - n) for n in range(_PIECES))]
         return [self._cost((PRICE, *none)), *(self._cost((0, *prices)) for prices in pieces)]
 
     def _along_paths(self, rows: Rows) -> list[float]:
-        """Return what a plan takes along each path; first, what it takes more along the queue."""
+        """Return a plan's time along each path; first, its additional time along the queue."""
         ahead, *along = [self._charged(rows, cost) for cost in self._paths]
         return [ahead - along[0], *along]
 
     def _by_prices(self, start: Rows, at: tuple[int, ...] | None) -> tuple[tuple[int, ...], float]:
-        """Find the plans of least cost at better and better prices; return the best, and its bound.
+        """Minimise the cost at better and better prices; return the best prices, and the bound.
 
-        The prices are those that are stated, or of the best mixture of paths against all plans
-        found so far.
+        The prices are those that are stated, or of the best mixture of paths against all plans so
+        far.
         """
         tried: set[tuple[int, ...]] = set()
         best, bound = (
@@ -483,7 +491,7 @@ class PlansWithOverlap:
             value, (forward, _, *shares) = call(mixture, [*plans.values()], 1)
             forward = forward if self._units else 0.0
             mixed = [PRICE * upto for upto in (forward, *accumulate(shares))]
-            # Where the queue is in both passes a mixture against few plans goes too far.
+            # With the queue in both passes, a mixture against few plans overshoots.
             center, part = (best, 0.75) if tried else ((mixed[0], *(0,) * _PIECES), 0.5)
             part = part if forward else 1
             steps = zip(mixed, center, strict=True)
@@ -502,7 +510,9 @@ class PlansWithOverlap:
             except (NoAnswerError, RefusedError) as error:
                 self.stopped_by = getattr(error, "stopped_by", None) or "memory"
                 break
-            least_seconds = float((result.bound or Fraction()) * cost.resolution / _of_second(cost))
+            least_seconds = float(
+                (result.bound or Fraction()) * cost.resolution / _charges_per_second(cost)
+            )
             is_better = least_seconds > bound
             if is_better:
                 best, bound = prices, least_seconds
@@ -523,22 +533,22 @@ class PlansWithOverlap:
     # Node by node
 
     def _improve(self, prices: Sequence[int]) -> None:
-        """Improve the plans that are known, the fastest first, until none gets better.
+        """Improve the known plans, the fastest first, until none improves.
 
-        In each move nodes that are alike, and in one state, change to another; those come first
-        that take least by their cost at some prices.
+        A move changes equal nodes in equal states to another state; moves of least cost at some
+        prices come first.
         """
         if len(self.workload.nodes) * self._count > _STEPS:
             return
         cost = self._cost(prices)
-        limit = len(self.times) + self._most_simulated
+        limit = len(self.times) + self._max_simulated
         for _, rows in sorted((seconds, rows) for rows, seconds in self.times.items()):
             better: Rows | None = rows
             while better is not None and len(self.times) < limit and not self._stops():
                 rows, better = better, self._moved(better, cost, limit)
 
     def _moved(self, rows: Rows, cost: OverlapTime, limit: int) -> Rows | None:
-        """Return a plan of less time that differs in one move or several, if there is one."""
+        """Return a plan of less time that differs in one or more moves, if there is one."""
         now, better, choices = self.time(rows), None, np.array(rows, np.intp)
         charged, changes = self._charged(rows, cost), self._changes(choices, cost)
         states, allowed = self._allowed_states
@@ -565,7 +575,7 @@ class PlansWithOverlap:
         return better
 
     def _changes(self, choices: Indices, cost: OverlapTime) -> NDArray[np.float64]:
-        """Return how many seconds a path of a plan changes by as each node moves to each state.
+        """Return the change of a path's seconds for each node's move to each state.
 
         All other nodes stay as they are: ``(nodes, states)``.
         """
@@ -598,17 +608,17 @@ class PlansWithOverlap:
 
             if len(sources):
                 np.add.at(changes, workload.ends[:, moved], of_kinds(kinds, of_boundaries))
-        return changes.astype(np.float64) / _of_second(cost)
+        return changes.astype(np.float64) / _charges_per_second(cost)
 
     def _charged(self, rows: Rows, cost: OverlapTime) -> float:
-        """Return what a plan takes along a path, or a mixture of paths."""
-        return sum(*charges_by_level(self.workload, cost, [rows])) / _of_second(cost)
+        """Return a plan's seconds along a path, or a mixture of paths."""
+        return sum(*charges_by_level(self.workload, cost, [rows])) / _charges_per_second(cost)
 
     @cached_property
     def _moved_together(self) -> list[list[int]]:
-        """The nodes that move together: those of one place in repeated blocks, or one alone.
+        """The nodes that move together: those at one position of repeated blocks, or single nodes.
 
-        Nodes that share their weights are kept.
+        Nodes that share their weights do not move.
         """
         workload, shared = self.workload, self.workload.shared
         places: dict[int, tuple[int, ...]] = {n: (n,) for n in range(len(workload.nodes))}
@@ -618,25 +628,25 @@ class PlansWithOverlap:
         for node, writer in workload.tensor_writers.items():
             places[node] = (*places[writer], -1)
         tied = {*workload.ends[workload.is_weight_boundary].ravel().tolist()}
-        moved_together: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+        groups: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
         for node, at in places.items():
             if node not in tied:
-                moved_together[at].append(node)
-        return [*moved_together.values()]
+                groups[at].append(node)
+        return [*groups.values()]
 
     @property
-    def _most_simulated(self) -> int:
-        """The plans that may be simulated to improve others, or of a list."""
+    def _max_simulated(self) -> int:
+        """The most plans that are simulated to improve others, or in a list."""
         return _SIMULATED // (len(self.workload.nodes) + _OVERHEAD)
 
     @property
     def _count(self) -> int:
-        """The states that there are."""
+        """The number of states."""
         return prod(choices_by_level(self.workload, self.instance.problem.levels))
 
     @cached_property
     def _allowed_states(self) -> tuple[Indices, NDArray[np.bool_]]:
-        """The states that any node may have, and which each may.
+        """The states that any node may have, and which states each node may have.
 
         They are ``(levels, states)`` and ``(nodes, states)``.
         """
@@ -645,23 +655,23 @@ class PlansWithOverlap:
         some = allowed.any(axis=0)
         return np.array(states, np.intp).reshape(len(states), -1)[some].T, allowed[:, some]
 
-    # All that may be better
+    # All plans that may be better
 
     def _by_listing(self, prices: Sequence[int], bound: float) -> float:
         """List plans by their cost at some prices, and simulate them; return a bound on all."""
         cost = self._cost(prices)
         instance, nodes = self.instance.with_cost(cost), len(self.workload.nodes)
         levels, states = instance.problem.levels, self._count
-        limit = self._most_simulated
-        too_many = limit < _FEW or nodes * states * max(states, levels) > _STEPS
-        if too_many or instance.constraints.couple_layers:
+        limit = self._max_simulated
+        is_too_large = limit < _FEW or nodes * states * max(states, levels) > _STEPS
+        if is_too_large or instance.constraints.couple_layers:
             return bound
         try:
             completion = completion_along_chain(instance, self.deadline)
             completion = completion or completion_by_elimination(instance, self.deadline)
             listed = in_order_of_cost(completion, 0, limit, interchangeable=False)
             for number, (charges, columns) in enumerate(listed):
-                bound = max(bound, charges / _of_second(cost))
+                bound = max(bound, charges / _charges_per_second(cost))
                 if bound >= self._best[0] * (1 - _ROUNDING) or number == limit or self._stops():
                     return bound
                 rows = tuple(zip(*(completion.states[column] for column in columns), strict=True))
@@ -669,7 +679,7 @@ class PlansWithOverlap:
                     self.time(rows)
         except (NoAnswerError, RefusedError):  # a limit, or more than memory allows
             return bound
-        return self._best[0]  # all were listed
+        return self._best[0]  # all plans were listed
 
 
 class Faster(NamedTuple):
@@ -678,9 +688,9 @@ class Faster(NamedTuple):
     Parameters
     ----------
     problem
-        The plan's, of plans that train as the configuration does, in what it leaves open; a problem
-        with pins leaves nothing open. Its choices are wider where the configuration needs more;
-        layers that this leaves whole, though they can be split, are pinned.
+        The plan's problem, with the configuration's training settings where it leaves them open; a
+        problem with pins leaves nothing open. Its choices are wider if the configuration needs
+        more; layers that the configuration leaves whole although they can be split are pinned.
     rows : (levels, nodes)
         The configuration's choices.
     seconds
@@ -695,21 +705,21 @@ class Faster(NamedTuple):
 def faster_configuration(
     plan: Plan, overlap: str, deadline: Deadline, *, wider: bool = False
 ) -> Faster | None:
-    """Return the best configuration that a plan's problem has, where it takes less than the plan.
+    """Return the best configuration for a plan's problem, if it takes less time than the plan.
 
-    Of a network without blocks the best of those that have a name (`is_named`).
+    For a network without blocks, the best of those that have a name (`is_named`).
 
     Parameters
     ----------
     overlap
         One of `OVERLAPS`, or ``none``.
     wider
-        Of those alone that have a name, and that need more choices than the problem has, or leave
-        layers whole which its choices split.
+        Only configurations that have a name, and that need more choices than the problem has, or
+        leave layers whole that its choices split.
     """
     network, problem = plan.network.description, problem_left_open(plan)
     assert plan.array is not None
-    # Pins, and degrees, which are pins, ask for a plan of their own.
+    # Pins, and degrees, which are pins, determine a plan of their own.
     has_some = plan.levels and problem.device_memory is not None and not problem.constraints.fix
     if not (network.repeats or len(plan.layers) <= _LAYERS) or not has_some or deadline.passed():
         return None
@@ -733,7 +743,7 @@ def faster_configuration(
 
     @cache
     def fields_of(mesh: tuple[Any, ...]) -> dict[str, Any] | None:
-        """Return what the problem of a mesh's configurations has of its own; None without any."""
+        """Return the fields of the problem of a mesh's configurations; None without any."""
         if not wider:
             return {}
         choices, pins = choices_and_pins(network, instance.problem, Configuration(*mesh))
@@ -750,7 +760,7 @@ def faster_configuration(
         return rows_by_mesh(trained_instance)(Configuration(*mesh))
 
     def allowed(configuration: Configuration) -> bool:
-        # Without blocks that repeat each takes as long to simulate as a plan.
+        # Without repeated blocks, a configuration takes as long to simulate as a plan.
         considered = (network.repeats and not wider) or is_named(configuration)
         if not considered or rows(configuration[:6]) is None:
             return False
@@ -762,7 +772,7 @@ def faster_configuration(
         trained_problem = problem.model_copy(update=fields)
         if wider:
             fields["choices"] = Instance.to_search(network, trained_problem).problem.choices
-        # In micro-batches other choices may be there.
+        # With micro-batches, other choices may be available.
         plans = PlansWithOverlap(plan.model_copy(update=fields), overlap)
         choices = rows_by_mesh(plans.instance)(configuration)
         return (trained_problem, choices) if choices is not None and plans.fits(choices) else None
@@ -785,7 +795,7 @@ def faster_configuration(
 
 
 def check_with_overlap(plan: Plan, *, file: str) -> None:
-    """Refuse a plan file whose time with overlap is not that of its choices, or below its bound.
+    """Refuse a plan file whose time with overlap is not its plan's, or is below its bound.
 
     Raises
     ------
@@ -811,15 +821,15 @@ def check_with_overlap(plan: Plan, *, file: str) -> None:
     raise InputError(problem, where="solver, statistics", file=file)
 
 
-def mixture(values: Sequence[Sequence[float]], apart: int = 0) -> tuple[float, list[float]]:
-    """Return the shares of paths by which the plan that takes least takes most, and what it takes.
+def mixture(values: Sequence[Sequence[float]], separate: int = 0) -> tuple[float, list[float]]:
+    """Return the mixture of paths that maximises the least time of plans, and that time.
 
     Parameters
     ----------
     values : (plans, paths)
-        What each plan takes along each path.
-    apart
-        How many of them, the first, have a share by themselves, and are what plans take more.
+        The time of each plan along each path.
+    separate
+        The number of leading paths with shares of their own: additional times of plans.
     """
     # Imported late: it takes longer than most searches.
     from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
@@ -828,7 +838,7 @@ def mixture(values: Sequence[Sequence[float]], apart: int = 0) -> tuple[float, l
     solver = pywraplp.Solver.CreateSolver("GLOP")
     value = solver.NumVar(0, solver.infinity(), "least")
     shares = [solver.NumVar(0, 1, f"share{path}") for path in range(len(values[0]))]
-    solver.Add(sum(shares[apart:]) == 1)
+    solver.Add(sum(shares[separate:]) == 1)
     for along_paths in values:
         mean = sum(share * (path / unit) for share, path in zip(shares, along_paths, strict=True))
         solver.Add(value <= mean)
@@ -837,6 +847,6 @@ def mixture(values: Sequence[Sequence[float]], apart: int = 0) -> tuple[float, l
     return value.solution_value() * unit, [share.solution_value() for share in shares]
 
 
-def _of_second(cost: OverlapTime) -> int:
-    """Return how many charges are a second."""
+def _charges_per_second(cost: OverlapTime) -> int:
+    """Return the number of charges in a second."""
     return cost.per_unit * cost.scale

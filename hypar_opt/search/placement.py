@@ -1,4 +1,4 @@
-"""The placement: which bisection of an array is which level, the best that is allowed."""
+"""The best placement: which bisection of an array is which level."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def best_placement(
     placements = _distinct_placements(problem, deadline)
     best: Plan | None = None
     for done, placement in enumerate(placements):
-        # A bound on all ways to train takes about as long as the search that it would spare.
+        # A bound over all training settings takes about as long as the search that it would spare.
         progress(done, len(placements))
         plan = solve(problem.placed(placement))
         if best is None or plan.cost.total < best.cost.total:
@@ -49,7 +49,7 @@ def best_placement(
     assert best is not None
     if not deadline.passed():
         return best
-    # A bound for the placements that were solved says nothing of the others.
+    # A bound for the solved placements does not cover the others.
     stopped = {"status": "feasible", "bound": None, "gap": None, "stopped_by": TIME_LIMIT}
     return best.model_copy(update={"solver": best.solver.model_copy(update=stopped)})
 
@@ -75,7 +75,7 @@ def _distinct_placements(problem: Problem, deadline: Deadline) -> list[tuple[int
 
 
 def _links_of(array: Array, placement: tuple[int, ...]) -> tuple[Hashable, ...]:
-    """Return the parts of the levels, and the links of every exchange that a plan may make."""
+    """Return the parts of the levels, and the links of all possible exchanges of a plan."""
     pairs: tuple[Hashable, ...] = (
         array.hierarchy(placement),
         *map(array.interconnect.bisection, placement),
@@ -83,7 +83,7 @@ def _links_of(array: Array, placement: tuple[int, ...]) -> tuple[Hashable, ...]:
     rings = Rings.of(array, placement)
     if rings is None:
         return pairs
-    # A plan may reduce over any subset of the levels, around rings of its own.
+    # A plan may reduce over any subset of the levels, around separate rings.
     levels = range(len(placement))
     subsets = chain.from_iterable(combinations(levels, size + 1) for size in levels)
     return (*pairs, *(tuple(map(rings.link, rings.stages(subset))) for subset in subsets))

@@ -1,4 +1,4 @@
-"""Plans that a file or a caller brings: checked, and priced again."""
+"""Plans from a file or a caller: checked, and repriced."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def repriced(plan: Plan, reading: str | None = None, *, cost: str | None = None)
 
 
 def priced_as(plan: Plan, instance: Instance) -> Plan:
-    """Return the same choices priced as another problem prices them."""
+    """Return the same choices priced by another problem."""
     if plan.is_staged:
         raise RefusedError("a plan in stages is priced by the time on its array alone")
     tensors = plan_tensors(plan, instance.executed_workload)
@@ -99,14 +99,14 @@ def read_plan(path: str | Path) -> Plan:
 def _with_layouts(plan: Plan, *, file: str) -> Plan:
     try:
         return with_layouts(plan)
-    except HyparError as error:  # what is wrong with its problem
+    except HyparError as error:  # an error in its problem
         raise InputError(error.message, file=file) from None
 
 
 def check_plan(plan: Plan, *, file: str) -> None:
     """Refuse a plan whose stated cost or layouts are not those of its choices.
 
-    The solver's status is a claim that only has to be consistent here; a certificate proves it.
+    The solver's status is a claim, which is only checked for consistency; a certificate proves it.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def check_plan(plan: Plan, *, file: str) -> None:
 
 
 def _derived(plan: Plan) -> tuple[Cost, Mapping[str, Sequence[str]]]:
-    """Return a plan's cost, and how outputs are stored, as its choices say."""
+    """Return a plan's cost and stored layouts, derived from its choices."""
     if plan.is_staged:
         staged = StagedPlan.of_plan(plan)
         return staged.cost, staged.stored

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Assignment = tuple[int, ...]
 
 _MANY = 2**10
-"""States of a layer from which a chain's are bounded level by level before pairs are charged."""
+"""From this many states, a chain's layers are bounded level by level before pairs are charged."""
 
 
 class TableReduction(Protocol):
@@ -59,14 +59,14 @@ class TableReduction(Protocol):
         """Return the compact table, if the solver accepts it and it states the whole problem."""
 
     def pruned(self, solver: Solver, deadline: Deadline = NEVER) -> PrunedTable | None:
-        """Return the states that plans of at most a cost can have; None if all are few enough.
+        """Return the states in plans up to a cost; None if all states are few enough.
 
         Raises
         ------
         InfeasibleError
             If no plan satisfies the constraints.
         RefusedError
-            If those that the cost of the best plan leaves are too many for the solver, too.
+            If the states in plans up to the cost of the best plan are too many for the solver, too.
         """
 
     def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:
@@ -100,7 +100,7 @@ class ByThresholds:
         return None if table is None else cls(instance, table)
 
     def check_size(self, solver: Solver, *, instead: str = "try dp") -> None:
-        """Thresholds are as many tables of a level as there are levels."""
+        """Thresholds are one table of a level for each level."""
 
     def compact(self, solver: Solver, deadline: Deadline = NEVER) -> ThresholdTable | None:  # noqa: ARG002
         # A table by thresholds forbids nothing.
@@ -166,7 +166,7 @@ class ByStates:
         if ClassTable not in solver.accepted_tables:
             return None
         if workload.is_chain and not instance.constraints.couple_layers:
-            # Few states are eliminated at once, whatever bounds say.
+            # Few states are eliminated at once, without bounds.
             many = len(workload.choices) ** instance.problem.levels >= _MANY
             table = instance.states(deadline).by_level(deadline, bounding=many)
             if table is not None:
@@ -181,7 +181,7 @@ class ByStates:
         try:
             table = instance.classes(deadline)
             states, cutoff = pruned_states(table, most, deadline)
-        except RefusedError:  # by memory: the size of the whole table says as much
+        except RefusedError:  # by memory, as the size of the whole table shows
             return None
         if (count := program_columns(states, table)) > most:
             alone = f"the states of the cheapest plans alone need {count:,}; take fewer levels"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.base import Solver
 
 Progress = Callable[[int, int], None]
-"""A callback with the number of tables, plans or cases that are done, and the total."""
+"""A callback with the number of finished tables, plans or cases, and the total."""
 
 Assignments = tuple[tuple[int, ...], ...]
 
@@ -43,7 +43,7 @@ def silent(done: int, of: int) -> None:
 def part_of(progress: Progress, number: int, parts: int) -> Progress:
     """Return the progress of one of several parts, from 0; it never goes back.
 
-    A part may count several times, as a plan that is searched again within a memory.
+    A part may restart, such as a search that is repeated within a memory.
     """
     reached = 0
 
@@ -56,7 +56,7 @@ def part_of(progress: Progress, number: int, parts: int) -> Progress:
 
 
 def parts_of(progress: Progress, items: Sequence[Item]) -> Iterator[tuple[Item, Progress]]:
-    """Yield what is done one after the other, each with its part of the progress."""
+    """Yield items to process one after the other, each with its part of the progress."""
     for number, item in enumerate(items):
         report = part_of(progress, number, len(items))
         report(0, 1)
@@ -75,11 +75,11 @@ class SearchRequest:
     progress
         Called with the number of solved tables, and of all.
     deadline
-        When to end: a moment, where the time limit among the options is a duration.
+        The end of the search; the time limit among the options is a duration.
     known : (levels, layers)
-        A plan to return where a limit comes before a better one.
+        A plan to return if a limit comes before a better one.
     uses_fallback
-        Whether the plan of a level-by-level search is known where a limit ends that of all levels.
+        Whether a level-by-level search provides a plan if a limit ends the search of all levels.
     """
 
     instance: Instance
@@ -101,7 +101,7 @@ class SearchRequest:
         return self.instance.problem.levels
 
     def total(self, plan: Assignments, tensors: Tensors | None = None) -> Fraction:
-        """Return what tables charge a plan, ``(levels, layers)``, in the cost's unit."""
+        """Return the charges of a plan, ``(levels, layers)``, in tables, in the cost's unit."""
         return total_cost(self.instance, plan, tensors, charged=True)
 
     def layers_of(self, nodes: Sequence[int]) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ class SearchRequest:
     def tensors_of(self, rows: Assignments) -> Tensors | None:
         """Return the choices of shared tensors, from those of all nodes, ``(levels, nodes)``.
 
-        None where they follow, level by level, from those of the layers.
+        None if they follow, level by level, from those of the layers.
         """
         workload = self.instance.workload
         if not workload.has_replicas:
@@ -148,18 +148,18 @@ class SearchResult:
     stopped_by
         The limit that ended a table's search before a proof.
     found_by
-        The origin of the plan, if a limit came and the search's own was no better: a baseline,
-        as ``Data Parallelism``; levelwise perhaps only ``Data Parallelism from H3``.
+        The origin of the plan, if a limit came and the search's own plan was no better: a baseline,
+        as ``Data Parallelism``, or level by level perhaps ``Data Parallelism from H3``.
     statistics
-        Of each model that was built, in order.
+        Statistics of each model that was built, in order.
     versions
         Of the solver's packages, by name.
     tensors
         The layouts of shared tensors, by level; None if they follow from the layers' choices.
     priced
-        Those with which the plan is priced; None if the reading has no shared tensors.
+        The layouts with which the plan is priced; None if the reading has no shared tensors.
     charged
-        What the plan then costs; None where tables may charge less.
+        The cost of the plan with these; None if tables may charge less.
     """
 
     assignments: Assignments
@@ -176,13 +176,13 @@ class SearchResult:
 
 
 Search = Callable[[SearchRequest], SearchResult]
-"""One of `hypar_opt.search.searches`, or what searches by it several times."""
+"""One of `hypar_opt.search.searches`, or a function that calls it several times."""
 
 
 def rows_to_start_from(start: Plan, instance: Instance) -> Assignments:
     """Return a warm start's assignments, ``(levels, layers)``, if they fit the problem.
 
-    Its choices may be fewer than the problem's.
+    Its choices may be a subset of the problem's.
     """
     problem = instance.problem
     fits = (

@@ -37,22 +37,22 @@ if TYPE_CHECKING:
     Search = Callable[[SearchRequest], SearchResult]
 
 GAP = Fraction(1, 1000)
-"""The search ends when no shares can be better than the best known by more than this part."""
+"""The search ends when no shares can improve on the best known ones by more than this."""
 
 MAX_BOUNDED = 64
-"""Upper bound on the simplices that are bounded: of two groups, mostly fewer meet the gap."""
+"""The most simplices that are bounded: with two groups, mostly fewer meet the gap."""
 
 _STEEP = 8
-"""How much of its time a plan gains where a share grows by a part of all, about, at most."""
+"""About the most that a plan's time gains, relatively, per change of a share."""
 
 LEAST = "least of all shares"
-"""The name of its bound among the statistics of a plan."""
+"""The name of the bound among the statistics of a plan."""
 
 
 def compute_share(problem: ProblemFields) -> float | tuple[float, ...]:
     """Return the shares with which all groups compute a layer in equal time, at their peaks.
 
-    The first one's of two groups; else those of all.
+    With two groups it is the first one's share; else those of all.
     """
     return as_stated(_compute_shares(problem))
 
@@ -63,7 +63,7 @@ def _compute_shares(problem: ProblemFields) -> Shares:
 
 
 def equal_shares(problem: ProblemFields) -> float | tuple[float, ...]:
-    """Return the shares with which all accelerators have as much."""
+    """Return the shares with which all accelerators have equally much."""
     return as_stated(integer_shares([group.count for group in problem.groups]))
 
 
@@ -75,22 +75,22 @@ def as_stated(shares: Shares) -> float | tuple[float, ...]:
 
 
 def was_searched(plan: Plan) -> bool:
-    """Return whether the shares of a plan's groups were found by a search, and not stated."""
+    """Return whether the shares of a plan's groups were searched, and not stated."""
     return any(LEAST in row for row in plan.solver.statistics)
 
 
 def share_left_open(problem: Problem) -> bool:
-    """Return whether a problem leaves it open in which shares groups divide H1."""
+    """Return whether a problem leaves open the shares in which groups divide H1."""
     return bool(problem.groups) and problem.cost == "time" and problem.share is None
 
 
 def shared_out(
     search: SearchRequest, solve: Search, *, joint: bool
 ) -> tuple[SearchRequest, list[Mapping[str, float]]]:
-    """Return the search at the best shares, where the problem leaves them open, and its statistics.
+    """Return the search at the best shares, if the problem leaves them open, and its statistics.
 
-    Those are the shares in which the groups compute in equal time, unless all levels are searched
-    together.
+    Unless all levels are searched together, these are shares with which groups compute in equal
+    time.
     """
     instance, problem = search.instance, search.instance.problem
     if not share_left_open(problem):
@@ -121,32 +121,32 @@ def best_share(
 ) -> tuple[float | tuple[float, ...], Fraction | None, Assignments | None]:
     """Return the shares of the least time, a lower bound on that of all shares, and the plan.
 
-    Simplices of shares are searched by their lower bounds, the least first, and the choices of each
-    priced in its middle. Together they are all shares, so that the least of their bounds holds for
+    Simplices of shares are searched in the order of their lower bounds, and the choices of each are
+    priced in its middle. Together they cover all shares, so the least of their bounds holds for
     all.
 
     Parameters
     ----------
     search
-        At the shares that are tried first: the best ones known if the deadline passes.
+        The search at the shares that are tried first, which are the answer if the deadline passes.
     solve
-        Finds the choices of a problem and bounds its cost.
+        Returns the choices of a problem and a bound on its cost.
     """
     return _ShareSearch(search, solve).best()
 
 
 @dataclass(frozen=True, order=True)
 class _PartOfShares:
-    """A part of all shares, the least bound first.
+    """A part of all shares, ordered by its bound.
 
     Parameters
     ----------
     number
         The tie-breaker between parts of equal bounds.
     bounded
-        Whether the bound is its own, and not that of a part that it was of.
+        Whether the bound was computed for this part, and not for a larger one.
     near
-        Where its bound should be tight: the best shares of the plan of the bound.
+        The shares at which its bound should be tight: the best shares of the bound's plan.
     states : (nodes, states)
         Those that nodes may have in a plan of interest; None for any.
     """
@@ -160,33 +160,33 @@ class _PartOfShares:
 
 
 class _ShareSearch:
-    """The best shares known, and the simplices of those that may be better."""
+    """The best known shares, and simplices of shares that may be better."""
 
     def __init__(self, search: SearchRequest, solve: Search) -> None:
         self._search, self._solve = search, solve
         self._problem = search.instance.problem
-        # Shares are left open of the time of groups alone.
+        # Only for time on groups are shares left open.
         self._cost, self._step = cast("GroupTime", search.instance.cost), step_of(self._problem)
         self._number = count()
         self._improved: dict[Rows, tuple[Fraction, Shares]] = {}
-        """What plans take at their best shares, and these."""
+        """The time of plans at their best shares, and these shares."""
         self._tried: dict[Shares, Fraction] = {}
-        """Bounds at shares searched by themselves, as where constraints depend on them."""
+        """Bounds at shares that were searched individually, as if constraints depend on them."""
         self._charged: Fraction | None = None
-        """The least that tables charge at any shares, which with buckets is less than is taken."""
+        """The least charge in tables at any shares, which with buckets is less than the time."""
         self._best: tuple[Fraction, Shares, Assignments] | None = None
         self._parts: list[_PartOfShares] = []
-        """Those that are left, the least bound first."""
+        """The remaining parts, the least bound first."""
 
     def best(self) -> tuple[float | tuple[float, ...], Fraction | None, Assignments | None]:
-        """Return the shares of the least time that is found, a bound on all, and the plan."""
+        """Return the shares of the least known time, a bound on all, and the plan."""
         start = self._problem.group_shares
         assert start is not None
         with suppress(NoAnswerError):  # the deadline has passed
             self._search_from(start)
         bounds = [part.bound for part in self._parts[:1]] + [*self._tried.values()]
         if self._charged is not None:
-            bounds.append(self._charged)  # as plans that are left out may
+            bounds.append(self._charged)  # as plans that are excluded may
         if self._best is None:
             return as_stated(start), min(bounds, default=None), None
         shortest, shares, plan = self._best
@@ -208,7 +208,7 @@ class _ShareSearch:
                 heapreplace(parts, self._bounded(part))
                 continue
             smaller = bisected(part.simplex, part.near, self._step)
-            # What parts have jumps from one share to the next: where none lie between, each counts.
+            # Parts have whole indices, so times jump between neighbouring shares: each is tried.
             for shares in () if smaller else part.simplex:
                 if min(shares):
                     self._try(shares)
@@ -219,18 +219,18 @@ class _ShareSearch:
 
     @property
     def _limit(self) -> Fraction:
-        """The bound from which no shares are better by more than `GAP`."""
+        """The bound from which on no shares are better by more than `GAP`."""
         return _NEVER if self._charged is None else self._charged * (1 - GAP)
 
     def _bounded(self, part: _PartOfShares) -> _PartOfShares:
-        """Bound a part of all shares from below, and keep good ones with the plans of the bound.
+        """Bound a part of all shares from below, and keep good shares for the plans of the bound.
 
-        Each charge is linear between them, and so the least of all plans at one of the corners. A
-        plan that takes no more than the best known has states that it may have at one of them.
+        Charges are linear between corners, so the least of all plans is at one of them. A plan that
+        is no slower than the best known one has states that are admissible at one of the corners.
         """
         simplex, instance = part.simplex, self._search.instance
         middle = integer_shares([*map(sum, zip(*simplex, strict=True))], self._step)
-        corners, near = list(map(self._of_parts, simplex)), part.near
+        corners, near = list(map(self._shares_of_parts, simplex)), part.near
         if part.states is not None:
             instance = instance.restricted_to(part.states)
         if self._problem.depends_on_shares:
@@ -239,7 +239,7 @@ class _ShareSearch:
         limit, class_states = self._charged, []
         for cost in self._cost.between(*corners, weights=weights_near(simplex, near)):
             at_corner = instance.with_cost(cost)
-            result = self._solved(at_corner, own=False)
+            result = self._solved(at_corner, exact=False)
             if result is None:
                 return replace(part, bound=_NEVER, bounded=True)
             best = middle
@@ -257,22 +257,22 @@ class _ShareSearch:
         bound = max(part.bound, lowest)
         return replace(part, bound=bound, near=near, states=states, bounded=True)
 
-    def _of_parts(self, shares: Shares) -> tuple[int, ...]:
+    def _shares_of_parts(self, shares: Shares) -> tuple[int, ...]:
         """Return the share of each part of H1."""
         assert self._problem.array is not None
         return shares_of_parts(shares, self._problem.array.description.parts_of_groups)
 
-    def _solved(self, instance: Instance, *, own: bool) -> SearchResult | None:
+    def _solved(self, instance: Instance, *, exact: bool) -> SearchResult | None:
         """Return the best choices at some shares; None where no plan is feasible.
 
         Parameters
         ----------
-        own
-            Whether they are charged what they take, and no bound between shares.
+        exact
+            Whether charges are times, not bounds between shares.
         """
         try:
             return self._solve(
-                replace(self._search.without_progress, instance=instance, uses_fallback=own)
+                replace(self._search.without_progress, instance=instance, uses_fallback=exact)
             )
         except InfeasibleError:
             return None
@@ -281,7 +281,7 @@ class _ShareSearch:
         """Search at some shares alone."""
         if shares in self._tried:
             return
-        result = self._solved(self._at(shares), own=True)
+        result = self._solved(self._at(shares), exact=True)
         if result is None:
             self._tried[shares] = _NEVER
             return
@@ -292,52 +292,52 @@ class _ShareSearch:
         else:
             self._improve(shares, result)
 
-    def _allowed(self, shares: Shares, found: SearchResult) -> bool:
-        """Return whether constraints allow at some shares what they do between others."""
+    def _allowed(self, shares: Shares, result: SearchResult) -> bool:
+        """Return whether constraints at some shares allow a plan that they allow between others."""
         if self._problem.bounds_shares or not self._problem.depends_on_shares:
             return True
         instance = self._search.instance.with_share(as_stated(shares))
         limits = ConstraintSet(instance.problem, instance.workload)
-        return limits.allow(found.assignments)
+        return limits.allow(result.assignments)
 
-    def _improve(self, shares: Shares, found: SearchResult) -> Shares:
+    def _improve(self, shares: Shares, result: SearchResult) -> Shares:
         """Keep and return the best shares for a plan: one group's grows, another's shrinks.
 
-        What it takes jumps where a part has one index more, so that a plan is improved again from
-        shares that are better than those found before.
+        Its time jumps where a part has one more index, so a plan is improved again from shares that
+        are better than those found before.
         """
-        previous = self._improved.get(found.assignments)
-        total, move = self._keep(shares, found), SHARES // 4
+        previous = self._improved.get(result.assignments)
+        total, move = self._keep(shares, result), SHARES // 4
         if previous is not None and previous[0] <= total:
             return previous[1]
         while move >= self._step and not self._search.deadline.passed():
             if self._best is None or total > self._best[0] * (1 + Fraction(_STEEP * move, SHARES)):
-                break  # too far from the best plan for what is left of the moves
+                break  # too far from the best plan for the remaining moves
             for giver, other in permutations(range(len(shares)), 2):
                 moved = [*shares]
                 moved[giver], moved[other] = shares[giver] + move, shares[other] - move
-                if moved[other] > 0 and (taken := self._keep(tuple(moved), found)) < total:
-                    total, shares = taken, tuple(moved)
+                if moved[other] > 0 and (cost := self._keep(tuple(moved), result)) < total:
+                    total, shares = cost, tuple(moved)
                     break
             else:
                 move = move // 2 // self._step * self._step
         if total < _NEVER:
-            self._charge(shares, found)
-        self._improved[found.assignments] = total, shares
+            self._charge(shares, result)
+        self._improved[result.assignments] = total, shares
         return shares
 
-    def _keep(self, shares: Shares, found: SearchResult) -> Fraction:
-        """Keep shares if a plan is the best known with them; return what it takes."""
-        if not self._allowed(shares, found):
+    def _keep(self, shares: Shares, result: SearchResult) -> Fraction:
+        """Keep shares if they make a plan the best known; return its time."""
+        if not self._allowed(shares, result):
             return _NEVER
-        total = total_cost(self._at(shares), found.assignments, found.tensors)
+        total = total_cost(self._at(shares), result.assignments, result.tensors)
         if self._best is None or total < self._best[0]:
-            self._best = total, shares, found.assignments
+            self._best = total, shares, result.assignments
         return total
 
-    def _charge(self, shares: Shares, found: SearchResult) -> None:
-        """Keep what tables charge a plan at some shares, if it is the least known."""
-        rows, tensors = found.assignments, found.tensors
+    def _charge(self, shares: Shares, result: SearchResult) -> None:
+        """Keep the charge of a plan in tables at some shares, if it is the least known."""
+        rows, tensors = result.assignments, result.tensors
         charged = total_cost(self._at(shares), rows, tensors, charged=True)
         if self._charged is None or charged < self._charged:
             self._charged = charged
@@ -347,8 +347,8 @@ class _ShareSearch:
         instance = self._search.instance
         if self._problem.depends_on_shares:
             instance = instance.with_share(as_stated(shares))
-        return instance.with_cost(self._cost.at(self._of_parts(shares)))
+        return instance.with_cost(self._cost.at(self._shares_of_parts(shares)))
 
 
 _NEVER = Fraction(2**62)
-"""The bound on shares of which no plan is feasible."""
+"""The bound on shares without a feasible plan."""

@@ -1,7 +1,7 @@
 """The steps of configurations of a network with blocks, with few repetitions of each block.
 
-A configuration's step is that of a network with few repetitions of its blocks, of which those that
-are alike count several times.
+A configuration's step is derived from that of a network with few repetitions of its blocks, where
+equal repetitions count several times.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ Mesh = tuple[int, int, int, int, int, bool]
 """The degrees of a configuration, and whether it has sequence parallelism."""
 
 
-class Short(NamedTuple):
-    """A step with one repetition of a block in place of several that are alike.
+class ShortStep(NamedTuple):
+    """A step with one repetition of a block in place of several equal ones.
 
     Parameters
     ----------
     again
-        How many of the blocks, from the first, are computed again.
+        The number of blocks, from the first, that are recomputed.
     starts, times
-        The number of each block's first repetition, and how many there are.
+        The number of each block's first repetition, and the number of its repetitions.
     """
 
     lengths: Lengths
@@ -67,18 +67,18 @@ class ShortSteps:
     Parameters
     ----------
     problem
-        With the array; its batch, optimizer and reading are used.
+        Has the array; its batch, optimizer and reading are used.
     choices
-        Those of which nodes have their roles'; None for those that configurations need.
+        The choices of nodes; None for those that configurations need.
     early_stop
-        Whether blocks that run again stop at the last tensor that a backward pass reads.
+        Whether recomputation of blocks stops at the last tensor that a backward pass reads.
     kv_replicated
         Whether tensor parallelism may have more parts than key-value heads.
 
     Attributes
     ----------
     meshes
-        Those that may be evaluated: what is computed for one is computed for all at once.
+        The meshes that may be evaluated: computations are made for all at once.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class ShortSteps:
 
     @cached_property
     def policies(self) -> tuple[str, ...]:
-        """What the backward pass may compute again: of words that say the same, the first."""
+        """The words for recomputation; of equivalent words, the first."""
         one, short = Configuration(dp_shard=self._base), self._uniform
         whole = short._replace(again=len(short.times))
         network, workload = self._network(short.lengths), self._workload(short.lengths, self._base)
@@ -127,40 +127,43 @@ class ShortSteps:
 
     @property
     def is_branched(self) -> bool:
-        """Whether more runs beside the program than one queue."""
+        """Whether more than one queue runs beside the program."""
         options = RunOptions()
         return options.on(self.array)[1] == "branches" or any(options.in_parts_on(self.array))
 
     @cached_property
-    def _uniform(self) -> Short:
+    def _uniform(self) -> ShortStep:
         return self._shortened(0)
 
-    def _meshes_with(self, mesh: Mesh, *, alike: int = 0) -> list[Mesh]:
+    def _meshes_with(self, mesh: Mesh, *, degrees: int = 0) -> list[Mesh]:
         """Return a mesh, and the others of `meshes` whose first degrees are the same."""
-        rest = (other for other in self.meshes if other[:alike] == mesh[:alike] and other != mesh)
+        rest = (
+            other for other in self.meshes if other[:degrees] == mesh[:degrees] and other != mesh
+        )
         return [mesh, *rest]
 
     def _again(self, configuration: Configuration) -> int:
-        """Return how many blocks are computed again."""
+        """Return the number of blocks that are recomputed."""
         again = self.blocks if configuration.blocks is None else configuration.blocks
         return 0 if configuration.recompute == "none" else again
 
-    def _new_shortened(self, again: int, last: Lengths | None = None) -> Short:
-        """Return a step with a repetition of each that differs from the others.
+    def _new_shortened(self, again: int, last: Lengths | None = None) -> ShortStep:
+        """Return a step with one repetition of each group of equal ones.
 
         Parameters
         ----------
         again
-            How many blocks are computed again.
+            The number of blocks that are recomputed.
         last
-            How many repetitions at the end of each run differ; None for those that do in size.
+            The number of repetitions at the end of each run that differ; None for those that differ
+            in size.
         """
-        remaining, short, begun = again, Short((), 0, (), ()), 0
+        remaining, short, begun = again, ShortStep((), 0, (), ()), 0
         for count, alone in zip(self._counts, last or self._last_in_size, strict=True):
             run_again = min(remaining, count)
             remaining -= run_again
             ends = sorted({0, 1, run_again, *range(max(count - alone, 0), count + 1)})
-            short = Short(
+            short = ShortStep(
                 (*short.lengths, len(ends) - 1),
                 short.again + sum(start < run_again for start in ends),
                 (*short.starts, *(begun + start for start in ends[:-1])),
@@ -170,16 +173,16 @@ class ShortSteps:
         return short
 
     def _last_alone(self, zero: str) -> Lengths:
-        """Return how many repetitions at the end of each run differ, in size or in exchanges."""
+        """Return how many repetitions at the end of each run differ, in size or exchanges."""
         by_unit = RunOptions().on(self.array)[1] == "prefetch" and zero not in ("none", "state")
         return self._last_in_size if by_unit else self._last_in_buckets
 
     @cached_property
     def _last_in_size(self) -> Lengths:
-        """How many differ in size, or in who reads them: else the last alone.
+        """The number that differ in size, or in their readers; else only the last one.
 
-        All where maps grow, as DenseNet's do; from one on that other layers than those of the next
-        read.
+        All if maps grow, as in DenseNet; all from one on that is read by layers beyond the next
+        repetition.
         """
         layers, maps = self.network.layers, [*self.network.maps()]
         place = {layer.name: position for position, layer in enumerate(layers)}
@@ -194,7 +197,7 @@ class ShortSteps:
         for run in self.network.repeats:
             of_run = run.repetitions
             sizes = [maps[layers.start : layers.stop] for layers in of_run]
-            # The first is one by itself, and the next one reads the one before.
+            # The first repetition is one by itself, and each one reads the one before.
             elsewhere = [
                 number
                 for reader, writer in reads
@@ -207,9 +210,9 @@ class ShortSteps:
 
     @cached_property
     def _last_in_buckets(self) -> Lengths:
-        """How many differ in which gradients are reduced together, or in size.
+        """The number that differ in which gradients are reduced together, or in size.
 
-        All, if this never settles: what a bucket has left is known only where one begins.
+        All, if this never settles: the room left in a bucket is known only where one begins.
         """
         workload = self._workload(self._counts, self._base)
         buckets = buckets_of(workload, self.array.bucket_elements(self.problem.element_bytes))
@@ -222,7 +225,7 @@ class ShortSteps:
             layers[blocks[node]] += 1
         lasts, first = [], 1
         for count, last in zip(self._counts, self._last_in_size, strict=True):
-            # From the last repetition on, each decides how the one before it begins.
+            # From the last repetition on, each determines how the one before it begins.
             of_run = begins[first : first + count]
             position = next((n for n, begin in enumerate(of_run) if begin != of_run[0]), count)
             fresh = layers[first] - 1 in of_run[0]
@@ -237,17 +240,18 @@ class ShortSteps:
         for block in self.network.blocks or ():
             first, repeat = block.first or 0, block.repeat or 1
             count = counts.get((block.name, first), repeat)
-            # Those that others read by their numbers are there, and as far from the last one.
+            # Repetitions that others read by number are kept, at the same distance from the last
+            # one.
             renamed |= {
                 f"{block.name}.{first + n}.": f"{block.name}.{first + n - repeat + count}."
                 for n in range(repeat - count + 1, repeat)
             }
-            # Where repetitions are left out they are alike, and so are their loads.
+            # Repetitions that are left out are equal, and so are their loads.
             blocks.append(block.repetitions(range(count)))
         shorter = self.network.model_copy(update={"blocks": tuple(blocks) or None})
         described = shorter.description()
         _rename(described, renamed)
-        if self.problem.stage is not None:  # messages are of no network that is described
+        if self.problem.stage is not None:  # messages are in no described network
             described["layer"] = [
                 Message.model_validate(layer) if layer["kind"] == "message" else layer
                 for layer in described["layer"]
@@ -278,15 +282,15 @@ class ShortSteps:
             blocks[node] = blocks[writer]
         return blocks
 
-    def _new_options(self, configuration: Configuration, short: Short) -> RunOptions:
+    def _new_options(self, configuration: Configuration, short: ShortStep) -> RunOptions:
         """Return the options of a shortened step."""
         blocks = None if configuration.recompute == "none" else short.again
         of = self._network(short.lengths), self._hierarchy, self.problem.training
         training = training_of(configuration._replace(blocks=blocks), *of)
         return RunOptions(**training.stated, early_stop=self.early_stop)
 
-    def _trained(self, configuration: Configuration, short: Short, batch: int) -> Workload:
-        """Return the tensors of a shortened step with what it computes again and shards."""
+    def _trained(self, configuration: Configuration, short: ShortStep, batch: int) -> Workload:
+        """Return the tensors of a shortened step, with its recomputation and shards."""
         network, workload = self._network(short.lengths), self._workload(short.lengths, batch)
         options, element_bytes = self._options(configuration, short), self.problem.element_bytes
         repeats = options.repeats(network, workload, element_bytes, fused=self._fused)

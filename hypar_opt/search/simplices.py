@@ -1,4 +1,4 @@
-"""Simplices of shares of groups of accelerators: of two groups intervals, of three triangles."""
+"""Simplices of shares of groups of accelerators: intervals for two groups, triangles for three."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Shares = tuple[int, ...]
-"""The share of each group, of `SHARES`."""
+"""The share of each group, in parts of `SHARES`."""
 
 Simplex = tuple[Shares, ...]
-"""The corners between which shares are searched: of two groups the ends of an interval."""
+"""The corners between which shares are searched: for two groups the ends of an interval."""
 
 _SAME = 1e-6
-"""What rounding may leave of 0."""
+"""The most that rounding may leave in place of 0."""
 
 _INTERIOR_MARGIN = 2
-"""How far inside a simplex, in shares, a bound is tight: what takes longest changes at corners."""
+"""The distance from corners, in shares, at which a bound is tight: at corners the maximum
+changes."""
 
 
 def integer_shares(weights: Sequence[Fraction | int], step: int = 1) -> Shares:
@@ -40,7 +41,7 @@ def integer_shares(weights: Sequence[Fraction | int], step: int = 1) -> Shares:
 
 
 def initial_cover(point: Shares) -> Iterator[Simplex]:
-    """Yield simplices that together are all shares, with a corner at some of them."""
+    """Yield simplices that together cover all shares, with a corner at a point."""
     groups = range(len(point))
     ends = [tuple(SHARES * (n == group) for n in groups) for group in groups]
     for corner in groups:
@@ -48,7 +49,7 @@ def initial_cover(point: Shares) -> Iterator[Simplex]:
 
 
 def weights_near(simplex: Simplex, point: Shares) -> list[float]:
-    """Return the weights of a simplex's corners at a point in it that is near another."""
+    """Return the barycentric coordinates of the point of a simplex that is nearest to another."""
     weights = np.maximum(_weights(simplex, point), 0.0)
     count, (one, other) = len(simplex), _longest_edge(simplex)
     inward = min(0.5, _INTERIOR_MARGIN * count / _length(simplex[one], simplex[other]))
@@ -58,7 +59,7 @@ def weights_near(simplex: Simplex, point: Shares) -> list[float]:
 def bisected(simplex: Simplex, point: Shares, step: int) -> list[Simplex]:
     """Return two parts of a simplex, cut where its longest edge is nearest to a point, or in half.
 
-    Nothing where no shares lie between that edge's ends.
+    Empty if no shares lie between that edge's ends.
     """
     edge = _longest_edge(simplex)
     ends, weights = [simplex[n] for n in edge], _weights(simplex, point)[[*edge]]

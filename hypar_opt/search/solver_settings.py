@@ -1,4 +1,4 @@
-"""A solver's options: as a caller gives them, and as a plan records them."""
+"""A solver's options: as a caller states them, and as a plan records them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError, worded
-from hypar_opt.plan.arguments import OwnArguments, ProblemArguments
+from hypar_opt.plan.arguments import PlanningArguments, ProblemArguments
 from hypar_opt.plan.plan import SolverSettings
 from hypar_opt.solvers.base import SolverOptions, by_default
 
@@ -44,12 +44,12 @@ class SearchArguments(TypedDict, total=False):
     cuts: Sequence[str]
 
 
-class SourceArguments(OwnArguments, OptionArguments, SearchArguments, total=False):
+class SourceArguments(PlanningArguments, OptionArguments, SearchArguments, total=False):
     """The arguments of `hypar_opt.solve`, for a study of a network; it takes the array itself."""
 
 
 class PlanArguments(ProblemArguments, SearchArguments, total=False):
-    """Those for a study with options of its own, the array among them and a solver's not."""
+    """The arguments of a study with options of its own: with the array, without a solver's."""
 
 
 def options_among(
@@ -77,7 +77,7 @@ def options_among(
 
 
 _OF_THE_PLAN = {"warm_start", "simulate"}
-"""Fields that a plan records and that are not options of a solver."""
+"""Fields that a plan records, but that are not options of a solver."""
 
 
 def options_from(options: SolverOptions | Mapping[str, Any] | None) -> SolverOptions:

@@ -1,11 +1,12 @@
 """A number of pipeline stages and of micro-batches: the best cuts, and a bound on all cuts.
 
-A stage takes at least what its units take, or what a stage of some of them takes, and the others by
-themselves. The cuts that cost least by these bounds are asked what they take, until all of them are
-known; of stages that are alike one is solved.
+The time of a stage is bounded by the sum of its units' bounds, or by the time of a stage of some of
+them plus the others' bounds. The stages of the cuts of least bound are solved, until all of their
+times are known; of equal stages one is solved.
 
-Each stage is solved as if it received what it reads as suits it. A plan takes what it does where
-that is received as the stage before stores it; if more, with one layout at all borders, perhaps.
+Each stage is solved as if it received its inputs in the layouts that suit it. In the plan they
+arrive in the layouts that the stage before stores; if that takes longer, one layout at all borders
+is tried, too.
 """
 
 from __future__ import annotations
@@ -61,23 +62,21 @@ if TYPE_CHECKING:
     from hypar_opt.workload.patterns import Words
 
 _A_SECOND = 10**15
-"""The parts of a second in which cuts are compared, where these are not too many."""
+"""The unit in which cuts are compared: parts of a second, unless sums would be too large."""
 
 _LONGEST_RUN = 24
-"""The longest run of equal units of which the joint least time is computed."""
+"""The longest run of equal units for which a joint bound is computed."""
 
 
-def _renamed(solved: Instance, alike: Instance) -> Training:
-    """Return how a problem trains, with the names of the layers of one that is alike."""
-    names, names_of_other = (
-        [layer.name for layer in one.network.layers] for one in (solved, alike)
-    )
+def _renamed(solved: Instance, target: Instance) -> Training:
+    """Return the training settings of a problem, renamed for an equal problem."""
+    names, target_names = ([layer.name for layer in one.network.layers] for one in (solved, target))
 
     def renamed(stated: Words | None, key: str) -> Words | None:
         if not isinstance(stated, Mapping):
             return stated
         words = words_by_layer(stated, names, key)
-        return compact([word or BY_LAYER[key] for word in words], names_of_other)
+        return compact([word or BY_LAYER[key] for word in words], target_names)
 
     training = solved.problem.training
     update = {key: renamed(getattr(training, key), key) for key in BY_LAYER}
@@ -86,18 +85,18 @@ def _renamed(solved: Instance, alike: Instance) -> Training:
 
 @dataclass
 class _Stage:
-    """What is known so far of a stage, and of all that equal it.
+    """The knowledge about a stage, and about all stages that equal it.
 
     Parameters
     ----------
     units
-        Where it begins and ends: of those that are equal, the first.
+        Where it begins and ends; the first of equal stages.
     links
-        Those of its messages before and behind it.
+        The links of its messages to the stages before and behind it.
     value
-        A bound on what it takes; once it is settled what its plan takes, `NEVER` if nothing fits.
+        A bound on its time; once settled the time of its plan, `NEVER` if nothing fits.
     proved
-        A bound on what it takes once it is settled.
+        A bound on its time, once it is settled.
     low
         Its bound in any memory; None if it has not been computed.
     """
@@ -116,13 +115,13 @@ class _Stage:
 
     @property
     def excess(self) -> Fraction:
-        """The part of its memory that its fastest plan lacks; 0 if it fits, or has no bound."""
+        """The part of its memory that its fastest plan lacks; 0 if it fits or is unbounded."""
         if self.low is None or self.low.excess <= 0:
             return Fraction()
         return self.low.excess / TrainingMode(self.search).capacity
 
     def holds_at_most(self, in_flight: tuple[int, ...]) -> bool:
-        """Return whether no chunk has more in flight than one of another stage."""
+        """Return whether each chunk has at most as many in flight as another stage's."""
         return all(map(le, self.in_flight, in_flight))
 
 
@@ -141,7 +140,7 @@ class Pair:
     Parameters
     ----------
     fewer
-        Micro-batches of which units take no more, by which they are bounded first.
+        A number of micro-batches with which units take no longer, for first bounds.
     """
 
     def __init__(self, parts: PartsOfArray, count: int, fewer: int, bound: Fraction) -> None:
@@ -149,14 +148,14 @@ class Pair:
         self.micro_batches = count
         self._chunks = len(parts.units.chunks(0, 1))
         self._turns = count * self._chunks
-        self._limited = parts.asked.instance.problem.device_memory is not None
+        self._limited = parts.search.instance.problem.device_memory is not None
         self._stages: dict[Hashable, _Stage] = {}
         self._pinned: dict[tuple[int, tuple[str, ...]], _Stage | None] = {}
         self.unproved, self.bound = NEVER, bound
-        """Bounds on plans with a stage of which no better plan is known, and on all others."""
+        """Bounds on plans with a stage that was not solved to optimality, and on all others."""
         self.is_done = self.is_bounded = False
         self.excess: Fraction | None = None
-        """What of its memory a stage needs more if nothing is computed again, roughly."""
+        """The memory that a stage lacks without recomputation, roughly, relative to its memory."""
         self.plan: PairPlan | None = None
 
     @property
@@ -166,7 +165,7 @@ class Pair:
 
     @cached_property
     def _in_flight(self) -> list[tuple[int, ...]]:
-        """The micro-batches that each chunk of each stage holds; 1 where nothing limits these."""
+        """The micro-batches in flight of each chunk of each stage; 1 if memory is not limited."""
         count = self.parts.count
         if not self._limited or count == 1:
             return [(1,) * self._chunks] * count
@@ -183,7 +182,7 @@ class Pair:
 
     @property
     def _per_second(self) -> int:
-        """The parts of a second in which cuts are compared: few enough for sums of any stages."""
+        """The unit for comparing cuts, in parts of a second: coarse enough for all sums."""
         units, parts = range(self.parts.units.count), _A_SECOND
         total = sum(self.parts.lower_bound(unit, self._bounded_by) for unit in units)
         while total * parts * 64 * self.parts.count >= IMPOSSIBLE:
@@ -201,26 +200,24 @@ class Pair:
         sums = np.array([0, *accumulate(charges)])
         shortest = sums - sums[:, None]
         more_of_runs = self._more_of_runs(scaled, charges)
-        for owner, other in units.tied:  # weights that both have are charged once
+        for owner, other in units.tied:  # weights that both hold are charged once
             shortest[: owner + 1, other + 1 :] -= charges[other]
-        hops: dict[BisectionLink | None, NDArray[np.int64]] = {}
-        hops[None] = np.zeros((2, units.count + 1), np.int64)
+        extremes: dict[BisectionLink | None, NDArray[np.int64]] = {}
+        extremes[None] = np.zeros((2, units.count + 1), np.int64)
         for link in parts.links:
-            of_borders = [parts.hop(n, link, fewer) for n in range(1, units.count)]
+            of_borders = [parts.message_extremes(n, link, fewer) for n in range(1, units.count)]
             rows = [(0, 0), *(tuple(map(scaled, border)) for border in of_borders), (0, 0)]
-            hops[link] = np.array(rows).T
-        asked_stages = [
-            (stage, *units.repetitions(*stage.units)) for stage in self._stages.values()
-        ]
+            extremes[link] = np.array(rows).T
+        searched = [(stage, *units.repetitions(*stage.units)) for stage in self._stages.values()]
         table = np.full((parts.count, *shortest.shape), IMPOSSIBLE)
         for number, (before, behind) in enumerate(self._links):
-            # What a stage of some of its units takes, and the others.
+            # The time of a stage of some of its units, and the other units' bounds.
             more = np.zeros_like(shortest)
-            there = [
-                entry for entry in asked_stages if entry[0].holds_at_most(self._in_flight[number])
+            fitting = [
+                entry for entry in searched if entry[0].holds_at_most(self._in_flight[number])
             ]
-            for stage, starts, ends in there:
-                messages = hops[stage.links[0]][1, starts] + hops[stage.links[1]][1, ends]
+            for stage, starts, ends in fitting:
+                messages = extremes[stage.links[0]][1, starts] + extremes[stage.links[1]][1, ends]
                 further = scaled(stage.value) - messages - shortest[starts, ends]
                 more[starts, ends] = np.maximum(more[starts, ends], further)
             more = np.maximum.accumulate(more, axis=1)
@@ -228,10 +225,10 @@ class Pair:
             bound = (
                 shortest
                 + np.maximum(more, more_of_runs)
-                + hops[before][0][:, None]
-                + hops[behind][0]
+                + extremes[before][0][:, None]
+                + extremes[behind][0]
             )
-            for stage, starts, ends in there:
+            for stage, starts, ends in fitting:
                 if stage.links == (before, behind):
                     same = stage.is_settled and stage.in_flight == self._in_flight[number]
                     value = scaled(stage.value)
@@ -241,27 +238,27 @@ class Pair:
         return table
 
     def _more_of_runs(
-        self, scaled: Callable[[Fraction], int], each: Sequence[int]
+        self, scaled: Callable[[Fraction], int], charges: Sequence[int]
     ) -> NDArray[np.int64]:
-        """Return by how much runs of equal units take longer, at least, than unit by unit."""
-        units, more = self.parts.units, np.zeros((len(each) + 1,) * 2, np.int64)
+        """Return a lower bound on how much longer runs of equal units take than unit by unit."""
+        units, more = self.parts.units, np.zeros((len(charges) + 1,) * 2, np.int64)
         for run in units.runs:
-            of_each = -(-len(run) // self.parts.count)
-            length = of_each // -(-of_each // _LONGEST_RUN)
+            units_per_stage = -(-len(run) // self.parts.count)
+            length = units_per_stage // -(-units_per_stage // _LONGEST_RUN)
             if length > 1:
-                of_run = scaled(self.parts.lower_bound(run.start, self._bounded_by, length))
-                there = np.clip(np.arange(len(each) + 1), run.start, run.stop)
+                charge_of_run = scaled(self.parts.lower_bound(run.start, self._bounded_by, length))
+                there = np.clip(np.arange(len(charges) + 1), run.start, run.stop)
                 times = np.maximum(there - there[:, None], 0) // length
-                more += times * max(of_run - length * each[run.start], 0)
+                more += times * max(charge_of_run - length * charges[run.start], 0)
         return more
 
     def advance(self, limit: Fraction) -> None:
-        """Find the best cuts by what is known, and ask more of one of their stages.
+        """Find the best cuts by current bounds, and refine the bound of one of their stages.
 
         Parameters
         ----------
         limit
-            What is of no interest any more.
+            Plans of at least this time are of no interest.
 
         Raises
         ------
@@ -281,7 +278,7 @@ class Pair:
         if is_new and self._bounded_by == self.micro_batches:
             self.excess = self.parts.excess(self._bounded_by)
         if cuts is None or self.bound > before or self._bounded_by != self.micro_batches:
-            # Others may be less now.
+            # Bounds of others may be lower now.
             self._bounded_by = self.micro_batches
             return
         if is_new:
@@ -294,19 +291,19 @@ class Pair:
             self._keep(self._consistent(stages, places))
             self.is_done = True
             return
-        if self.plan is None and limit == NEVER and self.parts.asked.deadline.left() is not None:
+        if self.plan is None and limit == NEVER and self.parts.search.deadline.left() is not None:
             self._plan_at_once(stages, places)
-        unasked = [stage for stage in unsettled if stage.low is None]
-        if unasked and self._limited and self.parts.count > 1:
-            for stage in unasked:
-                self._ask_in_any_memory(stage)
+        unbounded = [stage for stage in unsettled if stage.low is None]
+        if unbounded and self._limited and self.parts.count > 1:
+            for stage in unbounded:
+                self._bound_in_any_memory(stage)
             self.excess = max(stage.excess for stage in unsettled)
             return
         for stage in unsettled:
             self._learn(stage)
         if any(stage.is_settled for stage in unsettled):
             return
-        # Of those that fit the one that holds least tells what others take at least.
+        # Of stages that fit, the one with least memory gives bounds on the others.
         fewest = min(
             (stage for stage in unsettled), key=lambda stage: (stage.excess, sum(stage.in_flight))
         )
@@ -315,7 +312,7 @@ class Pair:
         self._settle(stage, values, limit - summed)
 
     def solve_all(self) -> None:
-        """Solve the stages of all cuts, with no bounds on any, and keep the best plan.
+        """Solve the stages of all cuts, without bounds, and keep the best plan.
 
         Raises
         ------
@@ -352,7 +349,7 @@ class Pair:
     def _consistent(self, stages: Sequence[_Stage], places: Sequence[tuple[int, int]]) -> PairPlan:
         """Return the plan of solved stages, or a better one with one layout at all borders.
 
-        Each stage was solved as if it received what it reads in the layout that suits it.
+        Each stage was solved as if it received its inputs in the layouts that suit it.
         """
         best = self._planned(stages, places)
         alone = charge_of([stage.value for stage in stages], self._turns)
@@ -375,8 +372,10 @@ class Pair:
                 str(Pin(name, level, word)) for name in names for level, word in enumerate(words, 1)
             ]
             constraints = instance.problem.constraints
-            pinned = constraints.model_copy(update={"fix": (*constraints.fix, *pins)})
-            problem = instance.problem.model_copy(update={"constraints": pinned})
+            constraints_with_pins = constraints.model_copy(
+                update={"fix": (*constraints.fix, *pins)}
+            )
+            problem = instance.problem.model_copy(update={"constraints": constraints_with_pins})
             request = self.parts.request(Instance.to_search(instance.network, problem))
             self._pinned[key] = None
             with suppress(NoAnswerError, InfeasibleError, RefusedError):
@@ -384,7 +383,7 @@ class Pair:
         return self._pinned[key]
 
     def _plan_at_once(self, stages: Sequence[_Stage], places: Sequence[tuple[int, int]]) -> None:
-        """Keep a plan of stages that are configurations, if these fit: they are soon found."""
+        """Keep a plan whose stages are configurations, if these fit: they are found quickly."""
         fitting = []
         for stage in stages:
             counts = ModesByMicroBatches(stage.search, None)
@@ -396,14 +395,14 @@ class Pair:
         self._keep(self._planned(fitting, places))
 
     def _planned(self, stages: Sequence[_Stage], places: Sequence[tuple[int, int]]) -> PairPlan:
-        """Return the plan of solved stages, with what it takes as each receives what is sent."""
+        """Return the plan of solved stages, timed with the layouts that are sent."""
         units, parts = self.parts.units, self.parts
         ends = tuple(units.chunks(*place)[-1].stop for place in places)
         cut = units.stages or Stages(units.network, parts.count, ends)
         solved = enumerate(zip(stages, places, strict=True))
         plans = tuple(self._plan_of(number, *stage) for number, stage in solved)
         results = tuple(stage.found[1] for stage in stages if stage.found)
-        if parts.count == 1 or parts.is_stated:  # what is stated says how tensors are stored
+        if parts.count == 1 or parts.is_stated:  # stated degrees determine the stored layouts
             alone = charge_of([plan.seconds for plan in plans], self._turns)
             seconds = alone + parts.summed(places)
         else:
@@ -411,7 +410,7 @@ class Pair:
         return PairPlan(seconds, cut, plans, results)
 
     def _plan_of(self, number: int, solved: _Stage, units: tuple[int, int]) -> StagePlan:
-        """Return what a stage does as one that is alike, and was solved."""
+        """Return the plan of a stage, given that of an equal stage that was solved."""
         assert solved.found is not None
         search, result = solved.found
         instance = search.instance
@@ -432,70 +431,70 @@ class Pair:
             self._stages[key] = _Stage(number, units, links, count, request)
         return self._stages[key]
 
-    def _learn(self, own: _Stage) -> None:
-        """Bound a stage by those that hold less, and settle it by one that holds more."""
-        kinds = self._kinds(own)
+    def _learn(self, stage: _Stage) -> None:
+        """Bound a stage by equal ones that hold less, and settle it by one that holds more."""
+        kinds = self._kinds(stage)
         equals = [
             other
             for other in self._stages.values()
-            if other.is_settled and other.links == own.links and self._kinds(other) == kinds
+            if other.is_settled and other.links == stage.links and self._kinds(other) == kinds
         ]
-        less = [other.proved for other in equals if other.holds_at_most(own.in_flight)]
-        own.value = max([own.value, *less])
+        less = [other.proved for other in equals if other.holds_at_most(stage.in_flight)]
+        stage.value = max([stage.value, *less])
         for other in equals:
-            if own.holds_at_most(other.in_flight) and other.value <= own.value and other.found:
-                own.value = own.proved = other.value
-                own.is_settled, own.found, own.units = True, other.found, other.units
+            if stage.holds_at_most(other.in_flight) and other.value <= stage.value and other.found:
+                stage.value = stage.proved = other.value
+                stage.is_settled, stage.found, stage.units = True, other.found, other.units
 
-    def _kinds(self, own: _Stage) -> list[int]:
-        return self.parts.units.kinds[slice(*own.units)]
+    def _kinds(self, stage: _Stage) -> list[int]:
+        return self.parts.units.kinds[slice(*stage.units)]
 
-    def _ways(self, own: _Stage) -> LayerModes:
-        return LayerModes(own.search, self.micro_batches)
+    def _modes(self, stage: _Stage) -> LayerModes:
+        return LayerModes(stage.search, self.micro_batches)
 
-    def _ask_in_any_memory(self, own: _Stage) -> None:
+    def _bound_in_any_memory(self, stage: _Stage) -> None:
         try:
-            own.low = dual_bound(self._ways(own).ample, Fraction())
+            stage.low = dual_bound(self._modes(stage).ample, Fraction())
         except InfeasibleError:
-            own.value, own.is_settled = NEVER, True
+            stage.value, stage.is_settled = NEVER, True
         except RefusedError:  # more than memory allows
-            own.low = DualBound(Fraction(), own.value, Fraction())
+            stage.low = DualBound(Fraction(), stage.value, Fraction())
         else:
-            own.value = max(own.value, own.low.bound)
+            stage.value = max(stage.value, stage.low.bound)
 
-    def _settle(self, own: _Stage, others: Sequence[Fraction], limit: Fraction) -> None:
-        """Find what a stage takes, if with what others take at least a step takes less."""
-        rest, longest = sum(others, Fraction()), max(others, default=Fraction())
+    def _settle(self, stage: _Stage, values: Sequence[Fraction], limit: Fraction) -> None:
+        """Solve a stage, unless a step is too long with the other stages' bounds."""
+        rest, longest = sum(values, Fraction()), max(values, default=Fraction())
         goal = limit - rest / self._turns
         if goal < longest:
             goal = self._turns * (limit - longest) - rest + longest
-        # A little more, since cuts are compared in whole parts of a second.
+        # A margin, since cuts are compared in coarse units.
         more = Fraction(self.parts.count * self._turns, self._per_second)
         goal = min(goal + more, NEVER)
         try:
-            self._solve(own, goal)
+            self._solve(stage, goal)
         except NothingFasterError:
-            own.value = max(own.value, goal)
+            stage.value = max(stage.value, goal)
             return
         except (NoAnswerError, RefusedError):
-            own.search.deadline.check()
-            own.proved, own.value = own.value, NEVER  # more than memory allows
-            own.is_settled = True
-        if own.proved < own.value:
+            stage.search.deadline.check()
+            stage.proved, stage.value = stage.value, NEVER  # more than memory allows
+            stage.is_settled = True
+        if stage.proved < stage.value:
             self.unproved = min(self.unproved, self.bound)
 
-    def _solve(self, own: _Stage, cutoff: Fraction = NEVER) -> None:
-        """Settle what a stage takes, by a solver; raises as `within_memory` where it may not."""
+    def _solve(self, stage: _Stage, cutoff: Fraction = NEVER) -> None:
+        """Settle the time of a stage by a solver; raises as `within_memory`."""
         try:
-            search, result = own.found = within_memory(own.search, joint, cutoff=cutoff)
+            search, result = stage.found = within_memory(stage.search, joint, cutoff=cutoff)
         except NothingFitsError as error:
-            own.proved = NEVER if error.proved else own.value
-            own.value, own.error = NEVER, error
+            stage.proved = NEVER if error.proved else stage.value
+            stage.value, stage.error = NEVER, error
         except InfeasibleError:
-            own.proved = own.value = NEVER
+            stage.proved = stage.value = NEVER
         else:
-            way = TrainingMode(search)
-            own.proved = own.value if result.bound is None else way.amount_of(result.bound)
-            charged = total_cost(way.instance, result.assignments, result.priced)
-            own.value = way.amount_of(charged)
-        own.is_settled = True
+            mode = TrainingMode(search)
+            stage.proved = stage.value if result.bound is None else mode.amount_of(result.bound)
+            charged = total_cost(mode.instance, result.assignments, result.priced)
+            stage.value = mode.amount_of(charged)
+        stage.is_settled = True

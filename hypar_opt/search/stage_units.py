@@ -1,8 +1,8 @@
-"""What a network may be cut into for pipeline stages, and their problems on parts of an array.
+"""Units between which a network may be cut into pipeline stages, and the stages' problems.
 
-What a stage takes is the fastest plan of its own problem within memory, with its messages, and with
-what it saves of the micro-batches in flight. Before that is known it takes at least the sum of what
-its units take by themselves, with no messages and no latencies of gradients that others may share.
+The time of a stage is that of the fastest plan of its own problem within memory, with its messages
+and the activations of micro-batches in flight. Before it is solved, its time is bounded by the sum
+of its units' times, without messages and without latencies of gradients that other units may share.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares
-from hypar_opt.costs.hops import seconds_of_sum
+from hypar_opt.costs.stage_messages import seconds_of_sum
 from hypar_opt.errors import (
     InfeasibleError,
     RefusedError,
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 _ROUNDED = 1 - Fraction(1, 2**20)
-"""A factor for sums of charges, which may be rounded otherwise than those of a whole stage."""
+"""A factor for sums of charges, which may be rounded differently than those of a whole stage."""
 
 
 class Units:
-    """The units that a network may be cut into, and which of them are equal."""
+    """The units into which a network may be cut, and which of them are equal."""
 
     def __init__(self, network: Network, problem: Problem, stages: Stages | None) -> None:
         borders = [0, *cuts_between_blocks(network), len(network.layers)]
@@ -68,11 +68,11 @@ class Units:
         }
         """The units that share weights, by the layer that has them."""
         self.tied = {pair for units in self.shared.values() for pair in pairwise(units)}
-        """Units that share weights, each with the next that does."""
+        """Units that share weights, each with the next one that does."""
         self.kinds = self._kinds(problem)
 
     def _kinds(self, problem: Problem) -> list[int]:
-        """Return for each unit the first that equals it; the first of all equals no other."""
+        """Return, for each unit, the first one that equals it; the first of all equals no other."""
         words = problem.training.recompute, problem.training.shard, problem.training.gather
         kinds = [*range(self.count)]
         if problem.constraints.fix or any(isinstance(word, Mapping) for word in words):
@@ -97,14 +97,14 @@ class Units:
         return {self.kinds[run.start]: run for run in self.runs}
 
     def chunks(self, first: int, end: int) -> tuple[range, ...]:
-        """Return the chunks of a stage of some units: of several units they follow one another."""
+        """Return the chunks of a stage of some units; those of several units are consecutive."""
         if end == first + 1:
             return self._units[first]
         (begin,), (last,) = self._units[first], self._units[end - 1]
         return (range(begin.start, last.stop),)
 
     def repetitions(self, first: int, end: int) -> tuple[list[int], list[int]]:
-        """Return where runs of units of the same kinds as a stage's begin and end."""
+        """Return the begins and ends of runs of units of the same kinds as a stage's."""
         kinds = self.kinds[first:end]
         starts = [
             start
@@ -115,34 +115,34 @@ class Units:
 
 
 class PartsOfArray:
-    """The array in a part for each stage: the problems of stages, and least times of units."""
+    """The array divided among stages: the problems of stages, and lower bounds of units."""
 
     def __init__(
         self,
-        asked: SearchRequest,
+        search: SearchRequest,
         units: Units,
         count: int,
         schedule: str,
         inside: Callable[[Instance], Instance] | None,
     ) -> None:
-        problem = asked.instance.problem
+        problem = search.instance.problem
         assert problem.array is not None
         array = problem.array.description
         if count > 1:
-            check_pins_of(asked.instance, count)
-        self._whole, self.asked, self.units, self.count = problem, asked, units, count
+            check_pins_of(search.instance, count)
+        self._whole, self.search, self.units, self.count = problem, search, units, count
         self._inside = inside
         self.schedule, self.any_batches = schedule, False
         """Whether one stage may have any number of micro-batches."""
-        self.links = [array.hop(stage, count) for stage in range(count - 1)]
+        self.links = [array.stage_link(stage, count) for stage in range(count - 1)]
         self._least: dict[tuple[int, int, int], Fraction] = {}
         self._instances: dict[tuple[int, int], Instance] = {}
-        self._held: dict[tuple[int, int, int], Fraction] = {}
-        self._hops: dict[tuple[int, BisectionLink, int], tuple[Fraction, Fraction]] = {}
+        self._excesses: dict[tuple[int, int, int], Fraction] = {}
+        self._messages: dict[tuple[int, BisectionLink, int], tuple[Fraction, Fraction]] = {}
         self._sums: dict[tuple[int, tuple[int, ...]], Fraction] = {}
 
     def summed(self, places: Sequence[tuple[int, int]]) -> Fraction:
-        """Return the seconds in which stages of some units each sum gradients."""
+        """Return the seconds in which stages of given units sum gradients of shared weights."""
         assert self._whole.array is not None
         array, total = self._whole.array.description, Fraction()
         for size, units in zip(self._gradients, self.units.shared.values(), strict=True):
@@ -164,7 +164,7 @@ class PartsOfArray:
         return [sizes[owner] * reduced_bytes(self._whole) for owner in self.units.shared]
 
     def instance(
-        self, stage: int, units: tuple[int, int], count: int, held: tuple[int, ...]
+        self, stage: int, units: tuple[int, int], count: int, in_flight: tuple[int, ...]
     ) -> Instance:
         """Return the problem of some units with a number of micro-batches."""
         network, is_whole = self.units.network, units == (0, self.units.count)
@@ -175,51 +175,51 @@ class PartsOfArray:
         if is_whole:
             return Instance.to_search(network, problem)
         chunks = self.units.chunks(*units)
-        instance = stage_instance(network, problem, stage, self.count, chunks, held)
+        instance = stage_instance(network, problem, stage, self.count, chunks, in_flight)
         return self._inside(instance) if self._inside else instance
 
     @property
     def is_stated(self) -> bool:
-        """Whether it is stated what stages do inside."""
+        """Whether the choices inside stages are stated."""
         return self._inside is not None
 
     def staged(self, stages: Stages, plans: Sequence[StagePlan], micro_batches: int) -> StagedPlan:
-        """Return the plan of stages each of which receives what the one before stores."""
+        """Return the plan of stages in which messages have the sender's layouts."""
         problem = in_stages_of(self._whole, self.count, micro_batches, self.schedule)
         return StagedPlan.of(stages.network, problem, stages, plans)
 
     def request(self, instance: Instance) -> SearchRequest:
-        return replace(self.asked.without_progress, instance=instance)
+        return replace(self.search.without_progress, instance=instance)
 
     def lower_bound(self, unit: int, count: int, length: int = 1) -> Fraction:
-        """Return what units add at least to what any stage takes, without its messages.
+        """Return a lower bound on the time that units add to any stage, without messages.
 
-        One by itself adds what it computes; more of a run, what they exchange, too.
+        A single unit adds its compute; several units of a run also add their exchanges.
         """
         key = self.units.kinds[unit], count, length
         if key not in self._least:
-            instance = self._by_itself(*key)
+            instance = self._units_alone(*key)
             seconds = Fraction(least_compute(instance), instance.per_second)
             if length > 1:
-                request = self.request(replace(instance, bounded=_alone))
-                ways = LayerModes(request, count, ample=True)
+                request = self.request(replace(instance, bounded=_without_messages))
+                modes = LayerModes(request, count, ample=True)
                 with suppress(InfeasibleError, RefusedError):
-                    dual = dual_bound(ways, Fraction())
+                    dual = dual_bound(modes, Fraction())
                     seconds = dual.bound
-                    self._held[key] = dual.excess / ways.first.capacity + 1
+                    self._excesses[key] = dual.excess / modes.first.capacity + 1
             self._least[key] = seconds * _ROUNDED
         return self._least[key]
 
     def excess(self, count: int) -> Fraction:
-        """Return roughly what of its memory runs of units need more, for a micro-batch."""
+        """Return roughly the part of their memory that stages lack for a micro-batch."""
         excesses = [
             excess * len(self.units.runs_by_kind[unit]) / length / self.count
-            for (unit, batches, length), excess in self._held.items()
+            for (unit, batches, length), excess in self._excesses.items()
             if batches == count
         ]
         return max(sum(excesses, Fraction()) - 2, Fraction())
 
-    def _by_itself(self, unit: int, count: int, length: int = 1) -> Instance:
+    def _units_alone(self, unit: int, count: int, length: int = 1) -> Instance:
         key = unit, length
         if key not in self._instances:
             units = unit, unit + length
@@ -231,37 +231,41 @@ class PartsOfArray:
             return instance
         return instance.trained(training.model_copy(update={"micro_batches": count}))
 
-    def hop(self, unit: int, link: BisectionLink, count: int) -> tuple[Fraction, Fraction]:
+    def message_extremes(
+        self, unit: int, link: BisectionLink, count: int
+    ) -> tuple[Fraction, Fraction]:
         """Return the least and the most that messages before a unit take over a link."""
         unit = self.units.kinds[unit]
         key = unit, link, count
-        if key not in self._hops:
-            cost = self._by_itself(unit, count).cost
+        if key not in self._messages:
+            cost = self._units_alone(unit, count).cost
             assert cost.time is not None
-            assert cost.time.hops is not None
-            # A layer of the network may have the message's plain name.
+            assert cost.time.stage_messages is not None
+            # A layer of the network may have the plain name of a message.
             received = next(
-                link_name for link_name in cost.time.hops.links if link_name.startswith(RECEIVED)
+                link_name
+                for link_name in cost.time.stage_messages.links
+                if link_name.startswith(RECEIVED)
             )
-            hops = replace(cost.time.hops, links={received: link})
-            self._hops[key] = hops.extremes(cost.time.per_unit)
-        return self._hops[key]
+            messages = replace(cost.time.stage_messages, links={received: link})
+            self._messages[key] = messages.extremes(cost.time.per_unit)
+        return self._messages[key]
 
-    def even(self, count: int) -> bool:
+    def splits_evenly(self, count: int) -> bool:
         """Return whether stages split a number of micro-batches evenly."""
-        return self._by_itself(0, count).splits_evenly(count)
+        return self._units_alone(0, count).splits_evenly(count)
 
 
 def check_pins_of(instance: Instance, count: int) -> None:
-    """Check that pins and shards are of levels that a plan in so many stages has."""
+    """Check that pins and shards are at levels of a plan with a number of stages."""
     assert instance.problem.array is not None
     part: Array = instance.problem.array.description.part(count)
     check_pins(instance, 1 + part.levels)
     check_shards(instance.problem, part.hierarchy())
 
 
-def _alone(cost: CostModel, workload: Workload) -> CostModel:
-    """Return a cost without messages, or latencies of gradients that others may share."""
+def _without_messages(cost: CostModel, workload: Workload) -> CostModel:
+    """Return a cost without messages, and without latencies that other units may share."""
     time: TimeCost = cost.time
     none = LatencyShares(np.zeros((1, 2, len(workload.nodes)), np.int64), {})
-    return replace(time, hops=None, latencies=time.latencies and none)
+    return replace(time, stage_messages=None, latencies=time.latencies and none)

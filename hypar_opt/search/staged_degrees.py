@@ -1,13 +1,12 @@
-"""The best configurations with pipeline stages: what each stage takes, walked through a schedule.
+"""The best configurations with pipeline stages: times of stages, walked through a schedule.
 
-Of all configurations a step is bounded first: a device runs its passes of all micro-batches, after
-the first forward passes and before the last backward passes of the stages before it, and no stage
-takes less than the program of its layers. These are of the whole network on a part of the array, a
-stage's share of which is that of its layers. Only configurations whose bounds are below the best
-steps are simulated: of stages that are alike one, for a micro-batch and the end of a step.
-
-What data parallelism shards is sharded over all of a stage's data parallelism, and what tensor
-parallelism leaves whole is split by token where it can be.
+First the steps of all configurations are bounded: a device runs its passes of all micro-batches,
+after the first forward passes and before the last backward passes of the stages before it, and no
+stage takes less than the program of its layers. Programs are those of the whole network on a part
+of the array, of which a stage has the share of its layers. Only configurations whose bounds are
+below the best steps are simulated: one of equal stages, for a micro-batch and the end of a step.
+Data parallelism shards over all of a stage's parts, and what tensor parallelism leaves whole is
+split by token where possible.
 
 Source: D. Narayanan et al., "Efficient large-scale language model training on GPU clusters using
 Megatron-LM", SC 2021, sections 2.2 and 3; docs/stages.md.
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.hops import seconds_of_tied, tied_reductions
+from hypar_opt.costs.stage_messages import seconds_of_tied, tied_reductions
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, NoAnswerError
 from hypar_opt.instance.stage import stage_context, stage_training
@@ -42,7 +41,7 @@ from hypar_opt.plan.configuration import (
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.search.cuts import balanced_cuts
-from hypar_opt.search.degrees import Candidate, Evaluated, Evaluator, Held, Searched
+from hypar_opt.search.degrees import Candidate, Evaluated, Evaluator, HeldBytes, Searched
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.short_steps import ShortSteps
 from hypar_opt.simulator.lockstep import NotInLockstepError
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.hops import TiedReduction
+    from hypar_opt.costs.stage_messages import TiedReduction
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.stages import Stages
@@ -72,18 +71,18 @@ if TYPE_CHECKING:
     Allowed = Callable[[Configuration], bool]
 
 _ROUNDED = 1 - 2.0**-20
-"""A factor for bounds, whose sums may be rounded otherwise than a simulation's."""
+"""A factor for bounds, whose sums may be rounded differently than a simulation's."""
 
 _NEAR = 1 - 2.0**-10
-"""How much of the estimated memory of a stage has to fit before it is counted exactly."""
+"""The part of a stage's estimated memory that has to fit before it is counted exactly."""
 
 
-_MOST_CHUNKS = 8
-"""Of a stage: more make little difference, and take many times as long to simulate."""
+_MAX_CHUNKS = 8
+"""The most chunks of a stage: more make little difference, and take much longer to simulate."""
 
 
 class Shape(NamedTuple):
-    """How a network is cut: a configuration's `pp`, `interleave` and `cuts`."""
+    """The cuts of a network: a configuration's `pp`, `interleave` and `cuts`."""
 
     pp: int
     interleave: int = 1
@@ -91,16 +90,16 @@ class Shape(NamedTuple):
 
 
 class CountedStage(NamedTuple):
-    """What an accelerator of a stage takes and holds.
+    """The passes and the memory of an accelerator of a stage.
 
     Parameters
     ----------
     kept
-        Bytes but those that are saved of micro-batches, and the reserve.
+        The bytes other than saved activations and the reserve.
     saved
-        Bytes of a micro-batch in each chunk.
+        The bytes that are saved of a micro-batch in each chunk.
     in_flight
-        The micro-batches that each chunk holds.
+        The micro-batches in flight of each chunk.
     """
 
     kept: int
@@ -110,25 +109,25 @@ class CountedStage(NamedTuple):
     in_flight: tuple[int, ...] = ()
 
     def holding(self, in_flight: tuple[int, ...]) -> CountedStage:
-        """Return a stage that holds what it saves of so many micro-batches."""
+        """Return the stage with other numbers of micro-batches in flight."""
         return self._replace(in_flight=in_flight)
 
     @property
     def memory(self) -> int:
-        """Bytes of an accelerator, with the reserve."""
+        """The bytes of an accelerator, including the reserve."""
         in_flight: int = sum(map(mul, self.saved, self.in_flight))
         return self.kept + in_flight + self.reserve
 
 
 class StagedEvaluator:
-    """Seconds and bytes of configurations of one number of stages.
+    """Seconds and bytes of configurations with one number of stages.
 
     Parameters
     ----------
     problem
         Without stages, on the whole array.
     count
-        Of the stages.
+        The number of stages.
     """
 
     def __init__(
@@ -141,12 +140,12 @@ class StagedEvaluator:
         problem = problem.model_copy(update={"choices": choices})
         self.staged = in_stages_of(problem, count, 1, problem.training.schedule)
         self.array = whole.part(count)
-        self._links = [whole.hop(number % count, count) for number in range(-1, count)]
+        self._links = [whole.stage_link(number % count, count) for number in range(-1, count)]
         part = {
             "array": ArrayRecord.of(self.array),
             "placement": self.array.placement,
             "levels": self.array.levels,
-            "parts": self.array.hierarchy().unless_halves,
+            "parts": self.array.hierarchy().unless_binary,
         }
         self.problem = problem.model_copy(update=part)
         self.whole = _WholeNetwork(network, self.problem, deadline=deadline)
@@ -173,7 +172,7 @@ class StagedEvaluator:
         return in_flight_of_stages(self.stages(shape), self.staged.training.schedule, count)
 
     def fits(self, memory: int, reserve: int) -> bool:
-        """Return whether bytes, with the reserve among them, fit an accelerator."""
+        """Return whether bytes, including a reserve, fit an accelerator."""
         stated = self.problem.constraints.memory
         within = stated is None or memory - reserve <= stated
         return within and memory <= int(self.array.accelerator.dram_capacity)
@@ -181,13 +180,13 @@ class StagedEvaluator:
     # Cuts
 
     def cut(self, ones: Sequence[Configuration]) -> Iterator[list[Configuration]]:
-        """Yield configurations in stages, those of one way to cut the network at a time.
+        """Yield configurations in stages, grouped by how the network is cut.
 
-        They are cut evenly, into up to eight chunks a stage, which are interleaved by `1f1b` alone;
-        and so that the program of a configuration's micro-batch takes about as long in each stage.
+        It is cut evenly, into up to eight chunks per stage, which only `1f1b` interleaves; and so
+        that the program of a configuration's micro-batch takes about equally long in each stage.
         """
         blocks, parts = len(block_starts(self.network)), self.count
-        max_chunks = _MOST_CHUNKS if self.staged.training.schedule == "1f1b" else 1
+        max_chunks = _MAX_CHUNKS if self.staged.training.schedule == "1f1b" else 1
         shapes: dict[Shape, list[Configuration]] = {
             Shape(parts, chunks): [
                 one for one in ones if chunks == 1 or one.micro_batches % parts == 0
@@ -206,7 +205,7 @@ class StagedEvaluator:
             yield [one._replace(**shape._asdict()) for one in cut]
 
     def _balanced(self, ones: Sequence[Configuration]) -> Iterator[tuple[int, ...]]:
-        """Yield the blocks of each stage whose longest one takes the least in its program."""
+        """Yield the blocks of each stage that minimise the longest stage's program."""
         cuts: dict[tuple[Mesh, int], tuple[int, ...]] = {}
         seconds = self.whole.programs(ones)
         for one in ones:
@@ -233,7 +232,7 @@ class StagedEvaluator:
         return bounds
 
     def shape_of(self, one: Configuration) -> tuple[Stages, Sequence[Sequence[int]]]:
-        """Return a configuration's stages, and what each one's chunks have in flight."""
+        """Return a configuration's stages, and the micro-batches in flight of each one's chunks."""
         shape = _shape(one)
         return self.stages(shape), self._orders(shape, one.micro_batches)
 
@@ -243,14 +242,14 @@ class StagedEvaluator:
         return max(shape.cuts, default=blocks // (shape.pp * shape.interleave))
 
     def may_fit(self, one: Configuration) -> bool:
-        """Return whether a configuration's stages may fit, by the tensors of the network."""
+        """Return whether a configuration's stages may fit, by an estimate."""
         memory, reserve = self.whole.held(one, *self.shape_of(one))
         return self.fits(int((memory - reserve) * _NEAR) + reserve, reserve)
 
     # Exactly
 
     def counted(self, one: Configuration) -> list[CountedStage]:
-        """Return what stages hold, and how to find their times; equal stages are counted once."""
+        """Return what stages hold, and functions for their times; equal stages are counted once."""
         shape, count = _shape(one), one.micro_batches
         stages, in_flight = self.shape_of(one)
         trained = self.staged.training.model_copy(update={"micro_batches": count})
@@ -283,14 +282,14 @@ class StagedEvaluator:
         sizes: Sequence[int],
         key: Hashable,
     ) -> CountedStage:
-        """Return a stage that holds what it saves once.
+        """Return a stage with one micro-batch in flight.
 
         Parameters
         ----------
         sizes
-            The layers of each chunk.
+            The number of layers in each chunk.
         key
-            Equal for stages that take as long.
+            A key that is equal for stages that take equally long.
         """
         assert problem.stage is not None
         workload = micro_batch_of(problem, network, shared_tensors=True)
@@ -301,11 +300,11 @@ class StagedEvaluator:
         fixed = (
             sum(layer.weights + layer.gradients + layer.state for layer in layers) + moment.total
         )
-        options, messages = RunOptions(**problem.training.stated), problem.stage.hops
+        options, messages = RunOptions(**problem.training.stated), problem.stage.links
         saved = [layer.saved for layer in layers if layer.layer not in messages]
         places = pairwise(accumulate(sizes, initial=0))
         of_chunks = tuple(sum(saved[first:end]) for first, end in places)
-        # What arrives is held where it is read.
+        # Received tensors are held where they are read.
         fixed += sum(layer.saved for layer in layers if layer.layer in messages)
 
         def passes() -> StagePasses:
@@ -315,7 +314,7 @@ class StagedEvaluator:
                 try:
                     if self.whole.is_branched:
                         raise NotInLockstepError("of several queues")
-                    # Where blocks in the midst run again there are no few repetitions.
+                    # If blocks in the middle are recomputed, a step cannot be shortened.
                     if len(sizes) == 1 or one.recompute == "none" or one.blocks is None:
                         steps = _ShortStage(network, problem, choices=problem.choices)
                         passes = steps.passes(one.inside, self._messages)
@@ -333,7 +332,7 @@ class StagedEvaluator:
         return seconds_of_parts(tasks, parts, self._messages, self.array.efficiency_of_overlap)
 
     def evaluate(self, one: Configuration, counted: Sequence[CountedStage]) -> Evaluated:
-        """Return what a step of a configuration takes, given what its stages hold."""
+        """Return the time and memory of a configuration's step, given what its stages hold."""
         passes = [stage.passes() for stage in counted]
         schedule = self.staged.training.schedule
         step = pipeline_step(passes, schedule, one.micro_batches, tied=self._tied(_shape(one)))
@@ -350,12 +349,12 @@ class _ShortStage(ShortSteps):
     """Steps of a stage with few repetitions of each block, of accelerators in lockstep."""
 
     def passes(self, configuration: Configuration, messages: Messages) -> StagePasses:
-        """Return what a micro-batch's passes take.
+        """Return the times of a micro-batch's passes.
 
         Raises
         ------
         NotInLockstepError
-            If accelerators are not.
+            If accelerators are not in lockstep.
         """
         last = self._last_alone(configuration.zero)
         short = self._shortened(self._again(configuration), last)
@@ -381,14 +380,14 @@ class _ShortStage(ShortSteps):
 
 
 class _WholeNetwork(Evaluator):
-    """What layers of a network take and hold on a part of an array, as if it had all of them."""
+    """Times and memory of a network's layers on a part of an array, as if it had all of them."""
 
     def programs(
         self, ones: Sequence[Configuration]
     ) -> dict[tuple[Mesh, int], NDArray[np.float64]]:
         """Return the seconds of a micro-batch's program by layer, ``(layers,)``.
 
-        By the mesh and the number of micro-batches; nothing is computed again.
+        By the mesh and the number of micro-batches; without recomputation.
         """
         seconds: dict[tuple[Mesh, int], NDArray[np.float64]] = {}
         places = self._layers(self._uniform)[0]
@@ -405,7 +404,7 @@ class _WholeNetwork(Evaluator):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return bounds on the seconds of each chunk, each ``(configurations, chunks)``.
 
-        Of a micro-batch; and of all exchanges of the last one beside its program.
+        One for a micro-batch; and one for all exchanges of the last micro-batch beside its program.
         """
         seconds = np.zeros((len(ones), len(stages.ends)))
         reduced = np.zeros_like(seconds)
@@ -431,7 +430,7 @@ class _WholeNetwork(Evaluator):
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return how often chunks have each layer of the shortened network: ``(layers, chunks)``.
 
-        And how many of these are in so many blocks from the first; None for all.
+        With ``blocks``, only in so many blocks of each chunk, from the first.
         """
         places, again = self._layers(self._uniform)[0], self._again_in(stages, blocks)
         often, count = [], places.max() + 1
@@ -445,7 +444,7 @@ class _WholeNetwork(Evaluator):
         return whole, runs_again
 
     def _again_in(self, stages: Stages, blocks: int | None) -> NDArray[np.bool_]:
-        """Return which layers are in so many blocks of each chunk, from the first."""
+        """Return which layers are in the first blocks of each chunk."""
         of_layers = self._layers(self._uniform)[1]
         again = np.zeros(len(of_layers), bool)
         for layers in stages.layers:
@@ -458,11 +457,11 @@ class _WholeNetwork(Evaluator):
     def _exchanged(self, mesh: Mesh, zero: str) -> NDArray[np.float64]:
         """Return the seconds of layers' exchanges beside the program: ``(2, layers)``.
 
-        Of every micro-batch, and of the last one alone.
+        In every micro-batch, and only in the last one.
         """
         if (mesh, zero) not in self._exchanged_of:
-            meshes = self._meshes_with(mesh, alike=1)
-            queued, _ = self._of_queue(zero, meshes)
+            meshes = self._meshes_with(mesh, degrees=1)
+            queued, _ = self._queue_exchanges(zero, meshes)
             places = self._places(self._uniform.lengths)
             count = len(self._network(self._uniform.lengths).layers)
             seconds = np.zeros((2, count, len(meshes)))
@@ -479,12 +478,12 @@ class _WholeNetwork(Evaluator):
     def held(
         self, one: Configuration, stages: Stages, in_flight: Sequence[Sequence[int]]
     ) -> tuple[int, int]:
-        """Return about how many bytes the fullest stage holds, with the reserve, and that.
+        """Return an estimate of the fullest stage's bytes, including the reserve, and the reserve.
 
         Parameters
         ----------
         in_flight
-            The micro-batches that each stage's chunks hold.
+            The micro-batches in flight of each stage's chunks.
         """
         mesh, lengths = one[:6], self._uniform.lengths
         micro_batch = self.problem.batch // one.micro_batches
@@ -513,10 +512,10 @@ class _WholeNetwork(Evaluator):
             bytes_[readers] += weight_bytes[weight.owner]
         return int(bytes_.max()) + reserve, reserve
 
-    def _held(
+    def _held_bytes(
         self, meshes: Sequence[Mesh], lengths: tuple[int, ...], holds: HoldArrays
-    ) -> dict[Mesh, Held]:
-        """Return what meshes hold, by layer of the shortened network."""
+    ) -> dict[Mesh, HeldBytes]:
+        """Return the bytes that meshes hold, by layer of the shortened network."""
         places = self._places(lengths)
         amounts = holds.largest([self._program(mesh, lengths) for mesh in meshes])
         weights = np.zeros((places.max() + 1, len(meshes)), np.int64)
@@ -524,7 +523,7 @@ class _WholeNetwork(Evaluator):
         for hold, column in zip(holds.holds, amounts.T.astype(np.int64), strict=True):
             for node in hold.layers:
                 (weights if hold.tensor in KEPT else transient)[places[node]] += column
-        return dict(zip(meshes, map(Held, weights.T, transient.T), strict=True))
+        return dict(zip(meshes, map(HeldBytes, weights.T, transient.T), strict=True))
 
 
 def search_stages(
@@ -541,20 +540,20 @@ def search_stages(
 ) -> Searched:
     """Return the configurations with stages that fit and take the least time.
 
-    Of those that fit only the simulated ones are known.
+    Of configurations that fit, only simulated ones are known.
 
     Parameters
     ----------
     problem
-        With an array, without stages.
+        Has an array, and no stages.
     counts
-        The stages that there may be; None for any number of parts of the array.
+        The possible numbers of stages; None for any number of parts of the array.
     count
-        How many configurations.
+        The number of configurations to return.
     fixed, allowed
         As for `hypar_opt.search.degrees.search_degrees`.
     cutoff
-        The seconds of which a configuration has to take less.
+        Configurations have to take less than these seconds.
     """
     assert problem.array is not None
     if counts is None:
@@ -582,12 +581,12 @@ def search_stages(
             one = candidates[number]
             evaluator = evaluators[one.pp]
             if number not in settled:
-                # Its bound is of no blocks that run again.
+                # Its bound is without recomputation of blocks.
                 settled.add(number)
                 saves = one._replace(recompute="none", blocks=None)
                 if saves in saves_all and saves != one and evaluator.may_fit(saves):
-                    continue  # it takes less
-                if (smaller := _least_again(evaluator, one, allowed)) is not None:
+                    continue  # its time is less
+                if (smaller := _least_recomputation(evaluator, one, allowed)) is not None:
                     candidates[number] = smaller
                     (new,) = evaluator.bounds([smaller]).tolist()
                     heappush(order, (max(bound, new), number))
@@ -616,7 +615,7 @@ def search_stages(
 def _least(
     evaluators: Mapping[int, StagedEvaluator], candidates: Sequence[Configuration]
 ) -> tuple[Candidate, ...]:
-    """Return the three that need the least memory, counted exactly, with all blocks run again."""
+    """Return the three that need the least memory, counted exactly, with full recomputation."""
     estimates = []
     for number, one in enumerate(candidates):
         evaluator, whole = evaluators[one.pp], one._replace(blocks=None)
@@ -634,7 +633,7 @@ def _least(
 
 
 def offered_counts(network: Network, array: Array) -> list[int]:
-    """Return the numbers of stages, from two, that a network may have on an array."""
+    """Return the numbers of stages, from two on, that a network may have on an array."""
     blocks = len(block_starts(network))
     return [parts for parts in array.part_counts if 1 < parts <= blocks]
 
@@ -642,7 +641,7 @@ def offered_counts(network: Network, array: Array) -> list[int]:
 def _families(
     evaluator: StagedEvaluator, fixed: Mapping[str, Any] | None, allowed: Allowed | None
 ) -> Iterator[list[Configuration]]:
-    """Yield the configurations of each way to cut the network; of blocks none run again yet."""
+    """Yield the configurations for each cut of the network, before blocks are recomputed."""
     fixed_degrees = {"dp_replicate": 1, **(fixed or {})}
     fixed_degrees.pop("pp", None)
     chunks = fixed_degrees.pop("interleave", None)
@@ -650,7 +649,7 @@ def _families(
     configurations = [
         *family(evaluator.network, evaluator.problem, fixed=fixed_degrees, recompute=whole.policies)
     ]
-    # Sequence parallelism moves no more and holds less.
+    # Sequence parallelism moves no more, and holds less.
     with_sp = {one[:5] for one in configurations if one.sp}
     variants = [
         one._replace(blocks=0 if one.recompute != "none" else None)
@@ -668,10 +667,10 @@ def _families(
             yield allowed_ones
 
 
-def _least_again(
+def _least_recomputation(
     evaluator: StagedEvaluator, one: Configuration, allowed: Allowed | None
 ) -> Configuration | None:
-    """Return a configuration with as few blocks that run again as may fit; None if none may."""
+    """Return a configuration with the fewest recomputed blocks that may fit; None if none may."""
     if one.recompute == "none":
         return one if evaluator.may_fit(one) else None
     whole = one._replace(blocks=None)

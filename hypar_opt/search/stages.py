@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem
     from hypar_opt.search.result import SearchRequest, SearchResult
 
-MOST_CUTS = 5_000
+MAX_CUTS = 5_000
 """The most cuts whose stages are solved one by one, in all micro-batches."""
 
 _LESS = 8
@@ -97,7 +97,7 @@ class StatedStages:
 
 
 def in_stages(
-    asked: SearchRequest,
+    request: SearchRequest,
     counts: Sequence[int] | None = None,
     *,
     schedule: str = "1f1b",
@@ -108,7 +108,7 @@ def in_stages(
 
     Parameters
     ----------
-    asked
+    request
         The problem of time on the whole array, which has no stages.
     counts
         The stages that there may be; None for as many as the array has equal parts of, 1 among
@@ -125,19 +125,19 @@ def in_stages(
     HyparError
         If the objective is not time, or the array or the network has no so many parts.
     RefusedError
-        If there are more than `MOST_CUTS` to try, or the solver refuses a stage.
+        If there are more than `MAX_CUTS` to try, or the solver refuses a stage.
     NothingFitsError
         If no plan is found that fits.
     InfeasibleError, NoAnswerError
         If no plan keeps to other constraints, or none is found before a limit.
     """
-    search = _StageSearch(asked, counts, schedule, stated)
+    search = _StageSearch(request, counts, schedule, stated)
     if exhaustive:
         search.solve_all()
     return search.result()
 
 
-def _check_is_of_stages(problem: Problem, counts: Sequence[int] | None) -> None:
+def _check_stages(problem: Problem, counts: Sequence[int] | None) -> None:
     """Refuse what has no such stages, naming what would have."""
     stages = argument("stages")
     if problem.array is None:
@@ -165,7 +165,7 @@ class _StageSearch:
         stated: StatedStages | None,
     ) -> None:
         problem = request.instance.problem
-        _check_is_of_stages(problem, counts)
+        _check_stages(problem, counts)
         check_reading(problem, request.instance.workload)
         self._request, self._problem, self._stated = request, problem, stated
         network, micro_batches = request.instance.network, problem.training.micro_batches
@@ -174,8 +174,8 @@ class _StageSearch:
         if stated is not None:
             self._batches = [*stated.micro_batches]
         self._pairs: list[Pair] = []
-        for parts in self._each_parts(counts, schedule):
-            even = [count for count in self._batches if parts.even(count)]
+        for parts in self._array_parts(counts, schedule):
+            even = [count for count in self._batches if parts.splits_evenly(count)]
             parts.any_batches = parts.count == 1 and even == self._batches and not micro_batches
             last = even[:1] if parts.any_batches else even[-1:]
             for count in sorted({*self._batches} - {*even} | {*last}):
@@ -183,15 +183,15 @@ class _StageSearch:
 
     def _open(self, parts: PartsOfArray, count: int, bound: Fraction) -> None:
         """Add so many micro-batches, whose plans take a bound at least."""
-        fewer = self._batches[0] if parts.even(count) else count
+        fewer = self._batches[0] if parts.splits_evenly(count) else count
         self._pairs.append(Pair(parts, count, fewer, bound))
 
     def _advance(self, pair: Pair, limit: Fraction) -> None:
         """Ask more of a pair; with fewer micro-batches it takes no less by its first bound."""
         is_first, parts = not pair.is_bounded, pair.parts
         pair.advance(limit)
-        if is_first and parts.even(pair.micro_batches):
-            fewer = [n for n in self._batches if n < pair.micro_batches and parts.even(n)]
+        if is_first and parts.splits_evenly(pair.micro_batches):
+            fewer = [n for n in self._batches if n < pair.micro_batches and parts.splits_evenly(n)]
             for count in fewer[-1:]:
                 self._open(parts, count, pair.bound)
 
@@ -201,15 +201,15 @@ class _StageSearch:
         cuts = len(self._batches) * sum(
             comb(self._units.count - 1, count - 1) for count in by_count
         )
-        if cuts > MOST_CUTS:
-            raise RefusedError(f"{cuts:,} cuts of stages are more than {MOST_CUTS:,}")
+        if cuts > MAX_CUTS:
+            raise RefusedError(f"{cuts:,} cuts of stages are more than {MAX_CUTS:,}")
         self._pairs.clear()
         for parts in by_count.values():
             for count in self._batches:
                 self._open(parts, count, Fraction())
                 self._pairs[-1].solve_all()
 
-    def _each_parts(self, counts: Sequence[int] | None, schedule: str) -> Iterator[PartsOfArray]:
+    def _array_parts(self, counts: Sequence[int] | None, schedule: str) -> Iterator[PartsOfArray]:
         """Yield the parts that the array may have; a stage has two accelerators or more."""
         assert self._problem.array is not None
         inside, max_count = self._stated.inside if self._stated else None, self._units.count

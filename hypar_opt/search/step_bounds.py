@@ -22,7 +22,7 @@ from hypar_opt.costs.time import TimeCost
 from hypar_opt.costs.work import launches_of
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.plan.configuration import Configuration
-from hypar_opt.search.short_steps import Lengths, Mesh, Short, ShortSteps
+from hypar_opt.search.short_steps import Lengths, Mesh, ShortStep, ShortSteps
 from hypar_opt.search.step_queues import Queue, QueueExchanges, Visits, queues_of
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.options import RunOptions
@@ -145,12 +145,12 @@ class StepBounds(ShortSteps):
         )
         return (last + (count - 1) * before) * (1 - _ROUNDING)
 
-    def _least_of(self, workload: Workload) -> TimeCost:
+    def _lower_bound_cost(self, workload: Workload) -> TimeCost:
         """Return what the tensors of a step cost at least."""
         cost = TimeCost.from_problem(self.problem, workload)
         return least_of(cost, self.array, RunOptions().on(self.array)[1])
 
-    def _new_layers(self, short: Short) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def _new_layers(self, short: ShortStep) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the place of each layer of a whole step among those of a shortened one.
 
         And the number of its block, from 0; -1 outside of all.
@@ -179,8 +179,8 @@ class StepBounds(ShortSteps):
     def _queues(self, mesh: Mesh, zero: str) -> tuple[Queue, Queue]:
         """Return the queues of the last micro-batch, and of one before it."""
         if (mesh, zero) not in self._queues_of:
-            meshes = self._meshes_with(mesh, alike=1)
-            queues = queues_of(*self._of_queue(zero, meshes), self._visits)
+            meshes = self._meshes_with(mesh, degrees=1)
+            queues = queues_of(*self._queue_exchanges(zero, meshes), self._visits)
             for number, degrees in enumerate(meshes):
                 self._queues_of[degrees, zero] = queues[number]
         return self._queues_of[mesh, zero]
@@ -196,7 +196,7 @@ class StepBounds(ShortSteps):
             RunOptions().on(self.array)[1],
         )
 
-    def _of_queue(
+    def _queue_exchanges(
         self, zero: str, meshes: Sequence[Mesh]
     ) -> tuple[list[QueueExchanges], NDArray[np.float64]]:
         """Return the exchanges of the queue, of nodes in meshes of one degree of replication.
@@ -207,7 +207,7 @@ class StepBounds(ShortSteps):
         replicas = meshes[0][0]
         one = Configuration(replicas, self._base // replicas, zero=zero)
         workload = self._trained(one, self._uniform, self._base)
-        cost = self._least_of(workload)
+        cost = self._lower_bound_cost(workload)
         phases = Phase.GRADIENT in cost.communication.phases and (Phase.GRADIENT,)
         communication = replace(
             cost.communication, phases=phases or (), by_largest_shard=cost.by_largest_shard
@@ -282,7 +282,7 @@ class StepBounds(ShortSteps):
         for word, passes in of_words.items():
             cache = self._seconds_of[batch, word]
             if missing := [*dict.fromkeys(mesh for mesh in meshes if mesh not in cache)]:
-                charged = self._of_program(batch, word, passes, missing)
+                charged = self._program_seconds(batch, word, passes, missing)
                 cache.update(zip(missing, charged, strict=True))
         once, again = (self._seconds_of[batch, word] for word in ("none", recompute))
         return {
@@ -290,7 +290,7 @@ class StepBounds(ShortSteps):
             for mesh in meshes
         }
 
-    def _of_program(
+    def _program_seconds(
         self,
         batch: int,
         recompute: str,
@@ -314,7 +314,7 @@ class StepBounds(ShortSteps):
             recomputed=repeats.recomputed, by_op=repeats.by_op, blocks=repeats.blocks
         )
         workload = with_repeats(workload, again_of)
-        cost = self._least_of(workload)
+        cost = self._lower_bound_cost(workload)
         assert cost.work is not None
         # How much of the update there is depends on what is sharded.
         chip = cost.work.accelerator.model_copy(update={"update": None})
@@ -325,9 +325,11 @@ class StepBounds(ShortSteps):
         weights = len(workload.choices) ** np.arange(len(states))
         numbers = np.unique(np.tensordot(weights, states, 1), return_inverse=True)[1]
         numbers = numbers.reshape(states.shape[1:])
-        nodes, meshes_of, all_nodes = _alike(kinds_of_nodes(workload).numbers, numbers)
+        nodes, meshes_of, all_nodes = _distinct(kinds_of_nodes(workload).numbers, numbers)
         of_nodes = [states[:, nodes, meshes_of]]
-        edges, meshes_of, all_edges = _alike(kinds_of_boundaries(workload).numbers, *numbers[ends])
+        edges, meshes_of, all_edges = _distinct(
+            kinds_of_boundaries(workload).numbers, *numbers[ends]
+        )
         at_ends = [[states[:, end[edges], meshes_of]] for end in ends]
         seconds = np.zeros((len(passes), len(numbers) - workload.shared, len(meshes)))
         for of_pass, phases in zip(seconds, passes, strict=True):
@@ -348,24 +350,24 @@ class StepBounds(ShortSteps):
         return seconds.transpose(2, 0, 1)
 
 
-def _alike(
+def _distinct(
     kinds: NDArray[np.intp], *numbers: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
     """Return one of all that have a kind and some numbers, and the place of each among these.
 
     Parameters
     ----------
-    kinds : (things,)
-    numbers : (things, meshes)
+    kinds : (items,)
+    numbers : (items, meshes)
 
     Returns
     -------
-    things, meshes : (alike,)
-    places : (things, meshes)
+    items, meshes : (alike,)
+    places : (items, meshes)
     """
     keys = np.broadcast_to(kinds[:, None], numbers[0].shape)
     for column in numbers:
         keys = keys * (column.max(initial=0) + 1) + column
     _, first, places = np.unique(keys, return_index=True, return_inverse=True)
-    things, meshes = np.unravel_index(first, keys.shape)
-    return things, meshes, places.reshape(keys.shape)
+    items, meshes = np.unravel_index(first, keys.shape)
+    return items, meshes, places.reshape(keys.shape)

@@ -90,8 +90,8 @@ class QueueExchanges(NamedTuple):
         inside = groups >= 0
         np.add.at(seconds, groups[inside], self.seconds[inside])
         _put_least(latencies, groups[inside], self.latencies[inside])
-        together: NDArray[np.float64] = seconds + latencies
-        return together
+        joined_seconds: NDArray[np.float64] = seconds + latencies
+        return joined_seconds
 
 
 def _put_least(

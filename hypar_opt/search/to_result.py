@@ -27,7 +27,7 @@ def to_result(
     nodes: Sequence[tuple[int, ...]],
     tables: TableSolver,
     stopped_by: str | None = None,
-    known: Sequence[Sequence[tuple[int, ...]]] = (),
+    levelwise_rows: Sequence[Sequence[tuple[int, ...]]] = (),
 ) -> SearchResult:
     """Return the result of the solved tables; unsolved levels get a baseline's choices.
 
@@ -35,7 +35,7 @@ def to_result(
     ----------
     nodes : (levels, nodes)
         The choices found, including those of shared nodes.
-    known
+    levelwise_rows
         The choices found level by level, if any, beside a search of all levels.
 
     Raises
@@ -55,7 +55,7 @@ def to_result(
     # A gap is a limit set on purpose: a plan within it is kept.
     unproved = not (solved or stopped_by in (None, "gap"))
     if len(rows) < search.levels or unproved or not _fits(search, plan):
-        found_by, plan = _best_known(search, rows, stopped_by or "limits", known)
+        found_by, plan = _best_fallback(search, rows, stopped_by or "limits", levelwise_rows)
     if scope == "level":
         price = search.total(plan, search.chosen_tensors(nodes)) if found_by is None else None
         _check_levels_add_up(search, tables, price)
@@ -127,7 +127,7 @@ def _fits(search: SearchRequest, plan: Assignments) -> bool:
     return not constraints.couple_layers or constraints.allow(plan)
 
 
-def _best_known(
+def _best_fallback(
     search: SearchRequest,
     rows: Sequence[tuple[int, ...]],
     stopped_by: str,

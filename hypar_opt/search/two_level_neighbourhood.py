@@ -78,10 +78,10 @@ def least_compute(instance: Instance) -> int:
 
 
 def _contiguous(
-    instance: Instance, made: NDArray[np.intp], free: Sequence[int]
+    instance: Instance, rows: NDArray[np.intp], free: Sequence[int]
 ) -> Iterator[ConstraintSet]:
     """Yield constraints by which parts of images stay contiguous, whatever two levels choose."""
-    orders = orders_of(instance.workload, made.tolist())
+    orders = orders_of(instance.workload, rows.tolist())
     largest = {column: tuple(sorted({*order, *free})) for column, order in orders.items()}
     yield instance.constraints.within(largest)
     if orders:
@@ -90,7 +90,7 @@ def _contiguous(
 
 
 def _best_at(
-    instance: Instance, deadline: Deadline, made: NDArray[np.intp], free: Sequence[int]
+    instance: Instance, deadline: Deadline, rows: NDArray[np.intp], free: Sequence[int]
 ) -> tuple[float, NDArray[np.intp]]:
     """Return the least cost of the plans that differ from one at some levels only, and its plan.
 
@@ -101,18 +101,18 @@ def _best_at(
     RefusedError, NoAnswerError
         As `solve`.
     """
-    workload, levels = instance.workload, len(made)
+    workload, levels = instance.workload, len(rows)
     choices = choices_by_level(workload, levels)
     combinations = [*product(*(range(choices[level]) for level in free))]
-    states = np.repeat(made[..., None], len(combinations), axis=2)
+    states = np.repeat(rows[..., None], len(combinations), axis=2)
     states[list(free)] = np.array(combinations, np.intp).T[:, None]
-    table = _table(instance, made, states, combinations)
+    table = _table(instance, rows, states, combinations)
     distinct, places = np.unique(states.reshape(levels, -1), axis=1, return_inverse=True)
-    nodes, lowest, best = np.arange(len(table.node)), inf, made
-    for constraints in _contiguous(instance, made, free):
+    nodes, lowest, best = np.arange(len(table.node)), inf, rows
+    for constraints in _contiguous(instance, rows, free):
         allowed = constraints.allowed([*map(tuple, distinct.T.tolist())], deadline)
-        own_allowed = allowed[nodes[:, None], places.reshape(states.shape[1:])]
-        result = solve(replace(table, allowed=own_allowed), deadline)
+        allowed_columns = allowed[nodes[:, None], places.reshape(states.shape[1:])]
+        result = solve(replace(table, allowed=allowed_columns), deadline)
         cost = inf if result.objective is None else result.objective
         if result.assignment is not None and cost < lowest:
             lowest, best = cost, states[:, nodes, list(result.assignment)]
@@ -121,40 +121,40 @@ def _best_at(
 
 def _table(
     instance: Instance,
-    made: NDArray[np.intp],
+    rows: NDArray[np.intp],
     states: NDArray[np.intp],
-    own: Sequence[Sequence[int]],
+    combinations: Sequence[Sequence[int]],
 ) -> CostTable:
     """Return what nodes are charged in some states each, ``(levels, nodes, columns)``.
 
     Parameters
     ----------
-    made : (levels, nodes)
+    rows : (levels, nodes)
         What those of a node have in common.
-    own
+    combinations
         The choices in which they differ, by column.
     """
-    cost, workload, levels = instance.cost, instance.workload, len(made)
+    cost, workload, levels = instance.cost, instance.workload, len(rows)
     node_keys = cost.symmetries(workload, levels).node_keys
-    keys = zip(kinds_of_nodes(workload).numbers.tolist(), node_keys, *made.tolist(), strict=True)
+    keys = zip(kinds_of_nodes(workload).numbers.tolist(), node_keys, *rows.tolist(), strict=True)
     kinds, nodes = index_by_key(keys)
     charges = exact_sum(cost.attributed.node(workload, nodes[:, None], [states[:, nodes]]))
-    node: Integers = np.broadcast_to(charges, (len(nodes), len(own)))[kinds]
-    between = (cost.level_separable(workload) or cost).attributed
-    ends = made[:, workload.ends.T].reshape(2 * levels, -1)
+    node: Integers = np.broadcast_to(charges, (len(nodes), len(combinations)))[kinds]
+    boundary_cost = (cost.level_separable(workload) or cost).attributed
+    ends = rows[:, workload.ends.T].reshape(2 * levels, -1)
     boundary_kinds = kinds_of_boundaries(workload, cost.end_keys).numbers.tolist()
     kinds, boundaries = index_by_key(zip(boundary_kinds, *ends.tolist(), strict=True))
-    step = max(1, _PAIRS // len(own) ** 2)
+    step = max(1, _PAIRS // len(combinations) ** 2)
     tables: list[Integers] = []
     for some in np.split(boundaries, range(step, len(boundaries), step)):
         sources, targets = (states[:, nodes] for nodes in workload.ends[some].T)
         pairs = [sources[..., None]], [targets[:, :, None]]
-        total = exact_sum(between.edge(workload, some[:, None, None], *pairs))
-        tables += [*np.broadcast_to(total, (len(some), len(own), len(own)))]
+        total = exact_sum(boundary_cost.edge(workload, some[:, None, None], *pairs))
+        tables += [*np.broadcast_to(total, (len(some), len(combinations), len(combinations)))]
     highest = sum(int(tables[kind].max()) for kind in kinds)
     dtype = exact_dtype(highest + sum(node.max(axis=1).tolist()))
     edge: Integers = np.array([tables[kind] for kind in kinds], dtype).reshape(
-        -1, len(own), len(own)
+        -1, len(combinations), len(combinations)
     )
-    node, (edge,) = with_penalties(workload, node.astype(dtype), [edge], own)
+    node, (edge,) = with_penalties(workload, node.astype(dtype), [edge], combinations)
     return CostTable(node, edge, workload.ends, {}, cost.unit, cost.resolution)

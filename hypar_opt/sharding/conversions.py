@@ -6,13 +6,13 @@ an index of an axis has one digit per level, and a device keeps the indices with
 regardless of which other levels split the same axis. So levels are independent: the bytes of a step
 depend on other levels only through the copies of the tensor before the step.
 
-An axis need not be divided evenly: of 7 indices three parts have 3, 2 and 2, at every level. What
-is sliced, reduced or gathered is the same for any parts; an all-to-all keeps in place what a part
-has of both axes.
+An axis need not be divided evenly: of 7 indices three parts have 3, 2 and 2, at every level.
+Slices, reductions and gathers move the same with uneven parts; an all-to-all leaves in place what a
+part has of both axes.
 
-Slices, reduce-scatters and all-gathers move the same whether levels take them one by one or
-together. All-to-alls do not: one by one they move 1 - 1/n of the tensor at each level, together
-1 - 1/m, with m the product of all n.
+Slices, reduce-scatters and all-gathers move the same over several levels one by one or joined.
+All-to-alls do not: one by one they move 1 - 1/n of the tensor at each level, joined 1 - 1/m, with m
+the product of all n.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class StepKind(StrEnum):
     ALL_REDUCE = "all-reduce"
     """A reduce-scatter and, later, the all-gather of its result."""
     HALO = "halo"
-    """Rows or columns at the borders of parts: ``hypar_opt.sharding.program.Halo``."""
+    """An exchange of halos, rows or columns: ``hypar_opt.sharding.program.Halo``."""
 
 
 def _exchanged(tensor: Extent, source: Layout, target: Layout, parts: int) -> int:
     """Return the elements that an all-to-all between two axes moves, in all parts.
 
-    Each part keeps what it has of both; the first parts have an index more of an axis that is not
-    divided evenly. So an n-th of the tensor is kept where either axis is.
+    Each part keeps what it has of both axes; of an axis that is not divided evenly the first parts
+    have an index more. So 1/n of the tensor is kept if either axis is divided evenly.
     """
     # `divmod` and `min` take no arrays of Python's integers.
     first, second = tensor.along(source), tensor.along(target)
@@ -83,7 +83,7 @@ def elements_not_local(tensor: Extent, pairs: int, kept: int) -> int:
 
 
 def _reordered(tensor: Extent, parts: int) -> int:
-    """Return the elements that another order of channels moves: all but an n-th of these."""
+    """Return the elements that a reordering of channels moves: all but 1/n of them."""
     return tensor.elements // tensor.channels * (tensor.channels - tensor.channels // parts)
 
 
@@ -96,7 +96,7 @@ _DUAL_KINDS = {
 
 
 class Step(NamedTuple):
-    """One step of a conversion: at one level, or an all-to-all over several together.
+    """One step of a conversion: at one level, or an all-to-all joined over several.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class Step(NamedTuple):
     sources, targets
         The tensor's layouts at these levels before and after.
     copies
-        Of each element in the parts of other levels, on all devices together, meanwhile.
+        The copies of each element in the parts of other levels before the step, on all devices.
     """
 
     kind: StepKind
@@ -119,7 +119,7 @@ class Step(NamedTuple):
 
     @property
     def level(self) -> int:
-        """The topmost of its levels; all but joined all-to-alls have no other."""
+        """The topmost of its levels, the only one except for joined all-to-alls."""
         return self.levels[0]
 
     def moved(self, tensor: Extent) -> int:
@@ -153,15 +153,15 @@ def conversion(
     """Return the steps that convert ``source`` into ``target``, in the order that moves least.
 
     Slices come first, then reduce-scatters from the deepest level up, all-to-alls, all-gathers from
-    the topmost level down, and parts padded to addends. Of replicas that are to be addends, one is
-    kept.
+    the topmost level down, and padding of parts to addends. Of replicas that become addends, all
+    but one are zeroed.
 
     Parameters
     ----------
     sizes
         The parts of each level.
     even
-        To join all-to-alls over levels: the tensor's axes as `even_axes` returns them. None to take
+        To join all-to-alls over levels, the tensor's axes as `even_axes` returns them; None to take
         them level by level.
     """
     levels = range(len(source))
@@ -200,9 +200,9 @@ def _together(
 ) -> list[tuple[int, ...]]:
     """Return the levels of each all-to-all from one layout to another.
 
-    They are joined where no more than one of their axes is divided unevenly. Then a part keeps
-    exactly what one of as many equal parts has of two axes, whatever the other levels split; how
-    two uneven axes meet would depend on these.
+    They are joined if at most one of their axes is divided unevenly. A part then keeps exactly 1/n
+    of the tensor, whatever the other levels split; the overlap of two uneven axes would depend on
+    those.
     """
     pairs = list(zip(source, target, strict=True))
     exchanged = [level for level, pair in enumerate(pairs) if exchanges(*pair)]
@@ -242,7 +242,7 @@ def _copies(layouts: Sequence[Layout], sizes: Sequence[int]) -> int:
 def scatter_layout(target: Layout, otherwise: Layout = BATCH) -> Layout:
     """Return the layout into which partial sums are reduce-scattered on their way to a target.
 
-    It is split by another axis, such as the batch, where the target is whole, or all on one side.
+    If the target is whole, or all in one part, it is split by ``otherwise``, such as the batch.
     """
     return target if is_split(target) and target not in PART_WORDS else otherwise
 
@@ -266,7 +266,7 @@ def all_reduce(layouts: Layouts, sizes: tuple[int, ...]) -> tuple[Step, ...]:
     """Return the steps that all-reduce a tensor where its layout is partial, topmost first.
 
     Between pairs it is recursive halving from the deepest level up, then doubling: at a level each
-    device holds the part that the levels below have left.
+    device holds the shard that remains from the levels below.
     """
     copies, steps = _copies(layouts, sizes), []
     for level in reversed(range(len(layouts))):

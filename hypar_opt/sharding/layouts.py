@@ -38,5 +38,5 @@ def dual_layout(layout: Layout) -> Layout:
 
 
 def side_of(layout: Layout) -> int | None:
-    """Return the part of H1 that has all of a tensor in a layout; None if all have some."""
+    """Return the part of H1 that has all of a tensor in a layout; None if each part has some."""
     return PART_WORDS.get(layout)

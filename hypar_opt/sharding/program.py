@@ -44,19 +44,19 @@ HALO_AXES: tuple[tuple[Layout, str], ...] = ((ROW, ROWS.axis), (COLUMN, COLUMNS.
 
 
 class Halo(NamedTuple):
-    """One exchange of rows or columns that a layer's windows read, too, with neighbouring parts.
+    """A halo exchange: rows or columns of neighbouring parts that a layer's windows read.
 
-    Rows are exchanged first; then columns of the rows that a part has by then. Where rows are split
-    these are as many at an image's edges as between two parts, for all have arrays of one shape.
+    Rows are exchanged first, then columns, which include the rows just received. Halos at an
+    image's edges are as wide as between two parts, since all parts have arrays of one shape.
 
     Parameters
     ----------
     layout
-        Whose rows, or columns, are exchanged.
+        By rows, or by columns: which of them are exchanged.
     levels
-        The levels that split them, H1 first: a part's number has their digits.
+        The levels that split them, H1 first: the digits of a part's number.
     before, behind
-        How many a part receives from the part before it and from that behind.
+        How many rows, or columns, a part receives from the part before it and from that behind.
     """
 
     layout: Layout
@@ -78,13 +78,13 @@ class Program:
     hierarchy
         The parts of each level, by which devices are numbered.
     shares
-        Of H1's parts, where they are unequal: of an axis that H1 splits.
+        The shares of H1's parts in an axis that H1 splits, if they are unequal.
     by_batch
-        Whether partial sums that are all-gathered once they are reduce-scattered are split by batch
-        in between: else those of sequences are by token, and other ones by channel. Any moves as
-        much.
+        Whether partial sums that are all-gathered after they are reduce-scattered are split by
+        batch in between; else those of sequences are split by token, others by channel. All move
+        equally much.
     joined
-        Whether the all-to-alls of a conversion are one over all levels; see `conversion`.
+        Whether the all-to-alls of a conversion are joined over all levels; see `conversion`.
 
     Source: docs/model.md.
     """
@@ -160,8 +160,8 @@ class Program:
         tensor's only reader needs, or that the shared tensor has; as `by_batch` says where that is
         whole, and by batch or token where no layer reads the output.
         """
-        # A tensor with several readers has one boundary only: to its shared node. That with several
-        # operands of one reader is stored as it reads the first, which it never reads whole.
+        # A tensor with several readers has one boundary only: to its shared node. One that is
+        # several operands of a reader is stored in the layout of the first, which is never whole.
         boundaries = reversed([*enumerate(self.workload.boundaries)])
         into_reader = {edge.source: number for number, edge in boundaries if not edge.weights}
         stored = self.written.copy()
@@ -205,7 +205,7 @@ class Program:
     def bias_layouts(self, node: int) -> Layouts:
         """Return the layouts of a node's bias: split as the channels, and experts, of its output.
 
-        Of the output as it is stored: of addends one has the bias.
+        That is the output as it is stored: one of the addends has the bias.
         """
         carried = (CHANNEL, SHUFFLED, PARTIAL, EXPERT)
         return tuple(lay if lay in carried else WHOLE for lay in self.stored[node])
@@ -220,12 +220,12 @@ class Program:
         return all_reduce(layouts, self.hierarchy.sizes)
 
     def halos(self, node: int, *, of_input: bool = False) -> tuple[Halo, ...]:
-        """Return the exchanges at the borders of parts of the images that a node reads.
+        """Return the halo exchanges of the images that a node reads.
 
         Parameters
         ----------
         of_input
-            Whether also of the network's input, of which each part is given what it reads.
+            Whether also for the network's input, of which each part is given what it reads.
         """
         borders, halos = self.workload.nodes[node].borders, []
         for layout, axis in HALO_AXES if of_input or node in self.workload.readers else ():

@@ -1,4 +1,4 @@
-"""Bounds on a step's time without simulating it: in sequence, and at least."""
+"""Bounds on a step's time without simulating it: in sequence, and from below."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.patterns import Lane
 
 _ROUNDS = 64
-"""Up to so many rounds in a row are added one by one."""
+"""The most consecutive rounds that are added one by one."""
 
 
 def in_sequence(tasks: Sequence[Task], interconnect: Interconnect) -> float:
     """Return a step's seconds in closed form: its tasks in sequence, in lockstep.
 
     An exchange takes its messages' latencies and its bytes over the bandwidth that the topology
-    gives its pattern. Where all accelerators do the same at the same instants that is its time,
-    and the sum an upper bound on a step with overlap; elsewhere it bounds nothing.
+    gives its pattern. In lockstep that is its time, and the sum an upper bound on a step with
+    overlap; otherwise it is no bound.
     """
     return _added(_in_lockstep(task, interconnect) for task in tasks)
 
@@ -128,7 +128,8 @@ class _Exchanges:
                 for remaining in reversed(range(times)):
                     last, now = now, passed(now, after)
                     added = now - last
-                    # No later round adds less than the least of these, and soon all add as much.
+                    # No later round adds less than the minimum of these, and soon all add equally
+                    # much.
                     if remaining > _ROUNDS and np.ptp(added) <= 4 * np.spacing(now.max()):
                         now += remaining * added.min()
                         break
@@ -136,7 +137,7 @@ class _Exchanges:
         return starts, ends
 
     def by_channel(self, starts: Sequence[Seconds]) -> Seconds:
-        """Return the seconds that a step takes at least to carry each channel's bytes."""
+        """Return a lower bound on a step's seconds by each channel's bytes."""
         capacities = self._interconnect.float_capacities
         first, last = np.full((2, len(capacities)), np.inf)
         crossing = np.zeros(len(capacities))
@@ -158,7 +159,7 @@ class _Exchanges:
         return seconds
 
     def _follows(self) -> list[Seconds]:
-        """Return the least seconds of an accelerator's own tasks after the end of each task."""
+        """Return the least seconds of an accelerator's tasks after the end of each task."""
         follows = [np.zeros(self._interconnect.accelerators) for _ in self._tasks]
         for number in range(len(self._tasks) - 1, -1, -1):
             task = self._tasks[number]

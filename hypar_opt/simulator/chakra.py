@@ -32,7 +32,7 @@ from hypar_opt.simulator.tasks import (
     Dependencies,
     ExchangeTask,
     Task,
-    of_one_micro_batch,
+    before_last_micro_batch,
     predecessors,
 )
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.patterns import MessagePattern
 
 MAX_NODES = 5 * 10**6
-"""Nodes of all accelerators together: about 500 MB of files."""
+"""The most nodes of all accelerators together: about 500 MB of files."""
 
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
 """Types of nodes: COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE and COMM_COLL_NODE."""
@@ -59,9 +59,9 @@ _INT32, _INT64, _BOOL, _STRING = 7, 9, 27, 29
 
 
 def collective_input(kind: StepKind, sent: Fraction, ranks: int) -> Fraction:
-    """Return the bytes that a rank passes to a collective in which it sends some.
+    """Return the bytes that a rank passes to a collective, given the bytes that it sends.
 
-    To an all-gather its shard, to all others the whole: as ASTRA-sim reads ``comm_size``.
+    For an all-gather its shard, for all others the whole: as ASTRA-sim reads ``comm_size``.
 
     Source: astra-sim/astra-sim,
     astra-sim/system/astraccl/native_collectives/collective_algorithm/Ring.cc at 7c77518.
@@ -73,7 +73,7 @@ def collective_input(kind: StepKind, sent: Fraction, ranks: int) -> Fraction:
 
 
 class _Whole:
-    """Amounts as integers, each of which takes on what rounding has left of those before."""
+    """Amounts rounded to integers, with rounding errors carried over to the next amount."""
 
     def __init__(self) -> None:
         self._exact, self._rounded = Fraction(), 0
@@ -93,7 +93,7 @@ class TracedPass(NamedTuple):
 
 
 class TracedEnd(NamedTuple):
-    """An end of a message to, or from, the accelerator at the same place in another stage.
+    """An end of a message to, or from, the accelerator at the same position in another stage.
 
     Parameters
     ----------
@@ -102,9 +102,9 @@ class TracedEnd(NamedTuple):
     size
         The bytes of each accelerator.
     after
-        The number of the turn whose result is sent; None for what is received.
+        The number of the turn whose result is sent; None at the receiver.
     border
-        Of messages that round their sizes together.
+        A key of messages whose sizes are rounded cumulatively.
     """
 
     name: str
@@ -116,7 +116,7 @@ class TracedEnd(NamedTuple):
 
 
 class TracedSum(NamedTuple):
-    """An all-reduce among the accelerators at the same place in several stages.
+    """An all-reduce among the accelerators at the same position in several stages.
 
     Parameters
     ----------
@@ -132,17 +132,17 @@ class TracedSum(NamedTuple):
 
 
 Turn = TracedPass | TracedEnd | TracedSum
-"""What an accelerator does at a time."""
+"""One item in the sequence of an accelerator."""
 
 
 def by_micro_batch(tasks: Sequence[Task], micro_batches: int) -> list[Turn]:
     """Return a step whose micro-batches follow one another; its tasks are those of the last."""
-    single, last = of_one_micro_batch(tasks), micro_batches - 1
+    single, last = before_last_micro_batch(tasks), micro_batches - 1
     return [*(TracedPass(single, number) for number in range(last)), TracedPass(tasks, last)]
 
 
 class _Collective(NamedTuple):
-    """A node of which only the communicator differs between accelerators.
+    """A node that differs between accelerators only in its communicator.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class _Message(NamedTuple):
 
 
 class DeviceNodes:
-    """The nodes of accelerators that do the same, as they are added.
+    """The nodes of accelerators with equal programs, in the order of adding them.
 
     Each method returns the numbers of the nodes that it adds, for those that wait for them.
     """
@@ -199,7 +199,7 @@ class DeviceNodes:
 
     @property
     def last(self) -> Dependencies:
-        """The nodes that none waits for so far."""
+        """The nodes for which no other waits yet."""
         return tuple(self._last)
 
     def compute(self, name: str, after: Dependencies, microseconds: int) -> Dependencies:
@@ -217,9 +217,9 @@ class DeviceNodes:
         size: int,
         over: tuple[int, ...] | int,
     ) -> Dependencies:
-        """Add a collective among the accelerators that differ in some digits alone.
+        """Add a collective among the accelerators that differ in some digits only.
 
-        Or, by a number, in the communicator that is as many behind it as the accelerator is.
+        Or, with a number, in the communicator of that number plus the accelerator's.
         """
         numbers = self._added(after, 1)
         node = _node(numbers[0], name, COLLECTIVE, after) + _ON_DEVICE
@@ -265,22 +265,22 @@ class DeviceNodes:
 class Traces:
     """The traces of a step, one for each accelerator of an array, or of a stage's part of it.
 
-    Times are whole microseconds, and sizes whole bytes: what rounding leaves is carried on to the
+    Times are whole microseconds, and sizes whole bytes: rounding errors are carried over to the
     next computation, or the next exchange of the same kind over the same levels.
 
     Parameters
     ----------
     turns
-        What each accelerator does, in order.
+        The sequence of each accelerator.
     first
-        The number that its first accelerator has in all of the array.
+        The number of its first accelerator in the whole array.
     named
-        How many communicators have lower numbers than theirs.
+        The number of communicators with lower numbers.
 
     Raises
     ------
     RefusedError
-        If tasks do not say what parts of H1 send each other.
+        If tasks lack the amounts between parts of H1.
     """
 
     schema: ClassVar[str] = "0.0.4"
@@ -311,7 +311,7 @@ class Traces:
         Parameters
         ----------
         stages
-            What its accelerators do, and how they are connected.
+            The sequences of a stage's accelerators, and their interconnect.
         named
             The communicators between stages.
 
@@ -325,7 +325,7 @@ class Traces:
             traces.append(cls(turns, interconnect, first, named))
             first += interconnect.accelerators
             named += len(traces[-1].communicators)
-        nodes = sum(trace.most_nodes for trace in traces)
+        nodes = sum(trace.max_nodes for trace in traces)
         if nodes > MAX_NODES or first > MAX_LISTED:
             raise RefusedError(
                 f"traces of this step have up to {nodes:,} nodes, and at most {MAX_NODES:,} are"
@@ -335,7 +335,7 @@ class Traces:
         return traces
 
     @property
-    def most_nodes(self) -> int:
+    def max_nodes(self) -> int:
         """The nodes of all accelerators, if no task were left out."""
         counts = (len(turn.tasks) if isinstance(turn, TracedPass) else 1 for turn in self.turns)
         return self.interconnect.accelerators * sum(counts)
@@ -367,7 +367,7 @@ class Traces:
 
     @property
     def has_uneven(self) -> bool:
-        """Whether accelerators of a group send the mean of what they have."""
+        """Whether sizes are means over accelerators of a group."""
         return any(len(task.sent) == 1 for task in self._exchanges)
 
     @property
@@ -458,7 +458,7 @@ class Traces:
         """Add the nodes of a pass of a part's accelerators."""
         began, ends = program.last, list[Dependencies]()
         for task, waits_for in zip(turn.tasks, self._waits[id(turn.tasks)], strict=True):
-            # What the part neither computes nor exchanges hands on what it would wait for.
+            # A task without work for this part passes on its dependencies.
             waited = {node for other in waits_for for node in ends[other]}
             ended = tuple(sorted(waited)) or began
             if isinstance(task, ComputeTask):
@@ -497,7 +497,7 @@ class Traces:
             for turn in range(times):
                 messages = []
                 for pattern, share in lanes:
-                    # Of all parts, so that the two ends of a message round it alike.
+                    # For all parts, so that both ends of a message round it equally.
                     sent = self._between(task, pattern, turn) or self._sent(task)
                     whole = [
                         sizes[pattern, part].next(share * amount)
@@ -520,12 +520,12 @@ class Traces:
         share = Fraction(count - 1, self.interconnect.accelerators)
         if len(task.rounds) > 1:
             return [share * pair[(part + pattern.shift) % count] for part, pair in enumerate(pairs)]
-        way = 1 if pattern.shift == 1 else -1
+        direction = 1 if pattern.shift == 1 else -1
         if task.step is StepKind.ALL_GATHER:
             pieces = [pair[(part + 1) % count] for part, pair in enumerate(pairs)]
-            return [share * pieces[(part - way * turn) % count] for part in range(count)]
+            return [share * pieces[(part - direction * turn) % count] for part in range(count)]
         pieces = [pairs[(part + 1) % count][part] for part in range(count)]
-        return [share * pieces[(part - way * (turn + 1)) % count] for part in range(count)]
+        return [share * pieces[(part - direction * (turn + 1)) % count] for part in range(count)]
 
     def _tag(self, task: ExchangeTask, micro_batch: int) -> int:
         """Return what distinguishes messages between two accelerators.
@@ -572,7 +572,7 @@ class Traces:
 
 
 def _collective_of(task: ExchangeTask) -> StepKind | None:
-    """Return the collective of the schema that it is: one in which all of a group send as much."""
+    """Return the schema's collective of a task in which all of a group send equally much."""
     is_even = 0 not in task.levels or len({*task.sent}) <= 1
     return task.collective if task.collective in COLLECTIVES and is_even else None
 

@@ -1,4 +1,4 @@
-"""Accelerators that are alike: those of a class do the same at the same instants.
+"""Equivalence classes of accelerators: those of a class run in lockstep.
 
 A ring through 128 nodes of 8, of 8 classes, takes a ninetieth of the time of all accelerators.
 """
@@ -25,7 +25,7 @@ _Colours = NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """Which accelerators, and which channels, are alike.
+    """Equivalence classes of accelerators and of channels.
 
     Parameters
     ----------
@@ -56,20 +56,20 @@ def alike(
 ) -> Classes:
     """Return the classes of a step that sends the messages of some rounds only.
 
-    Two accelerators are alike if, in each pattern, they send to and receive from accelerators that
-    are alike, in messages of one latency over channels that are alike. Two channels are alike if
-    they have one capacity, and as many messages of each kind cross them in equal shares. So those
-    that are alike at an instant are so at the next, whatever the order of the patterns: one
-    accelerator's run is that of its class.
+    Two accelerators are equivalent if, in each pattern, they send to and receive from equivalent
+    accelerators, in messages of equal latency over equivalent channels. Two channels are equivalent
+    if they have equal capacities, and equally many messages of each kind cross them in equal
+    shares. Equivalence at one instant implies it at the next, whatever the order of the patterns:
+    the run of one accelerator is that of its class.
 
-    Both directions of a ring are one kind where they take part in the same rounds: on a mesh an
-    accelerator is like its mirror images. But if some are their own, as in the middle of an odd
-    line, others send to them twice what one receives; then directions differ.
+    Both directions of a ring are one kind if they take part in the same rounds: on a mesh an
+    accelerator is equivalent to its mirror images. But if some are their own mirror images, as in
+    the middle of an odd line, the two directions have to be distinguished.
 
     Parameters
     ----------
     start : (accelerators,)
-        When each begins, in seconds; those of a class at once. By default all do.
+        When each begins, in seconds: equal within a class. By default all begin at once.
     """
     begin = np.zeros(interconnect.accelerators, np.uint64)
     if start is not None and start.any():
@@ -77,11 +77,13 @@ def alike(
         begin = np.round(start / (RELATIVE_TOLERANCE * start.max())).astype(np.uint64)
     appearances = _appearances(rounds)
     kinds = {key: number for number, key in enumerate(dict.fromkeys(appearances.values()))}
-    both = [_Messages.of(interconnect, pattern, kinds[key]) for pattern, key in appearances.items()]
-    classes = _refined(interconnect, both, begin)
+    messages = [
+        _Messages.of(interconnect, pattern, kinds[key]) for pattern, key in appearances.items()
+    ]
+    classes = _refined(interconnect, messages, begin)
     members = np.bincount(classes.accelerators)[classes.accelerators]
-    if len(kinds) == len(both) or all(
-        (members[pattern.receivers] == members).all() for pattern in both
+    if len(kinds) == len(messages) or all(
+        (members[pattern.receivers] == members).all() for pattern in messages
     ):
         return classes
     return _refined(
@@ -96,7 +98,7 @@ _Appearances = tuple[tuple[int, ...], tuple[tuple[int, Fraction], ...]]
 
 
 def _appearances(rounds: Iterable[MessageRound]) -> dict[MessagePattern, _Appearances]:
-    """Return where each pattern appears: the same of both directions of a ring."""
+    """Return where each pattern appears; both directions of a ring count as one."""
     places: dict[MessagePattern, list[tuple[int, Fraction]]] = {}
     for number, lanes in enumerate(dict.fromkeys(one.lanes for one in rounds)):
         for lane in lanes:
@@ -135,13 +137,13 @@ class _Messages:
     Parameters
     ----------
     own : (accelerators,)
-        The colours of what does not change: the kind, and the latency.
+        The initial colours: the kind, and the latency.
     senders, receivers : (accelerators,)
         Who sends to each accelerator, and receives from it.
     onward : (accelerators,)
-        Where each accelerator's message gets to, passed on and on.
+        Where each accelerator's message arrives if it is passed on repeatedly.
     message, channel, weight : (entries,)
-        Of each channel that a message crosses.
+        One entry per message and channel that it crosses.
     """
 
     own: _Colours
@@ -176,7 +178,7 @@ class _Messages:
 
 
 def _mixed(colours: NDArray[Any]) -> _Colours:
-    """Return other colours, equal where these are: of 64 bits, so that no two sums of them meet.
+    """Return 64-bit colours, equal where these are, such that sums do not collide.
 
     Source: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", 2014.
     """

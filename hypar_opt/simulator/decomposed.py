@@ -1,9 +1,8 @@
-"""Exchanges that the program divides, to run beside the computations next to them.
+"""Exchanges of the program that are divided to overlap with adjacent computations.
 
-An exchange of the program is waited for. Two kinds need not be, where the computation beside it is
-divided as well: the gather of keys and values of context parallelism, whose attention goes on with
-what is there; and the gathers and scatters of tensor parallelism, beside the products that read
-or write them.
+The program waits for its exchanges. Two kinds may overlap if the adjacent computation is divided,
+too: the gather of keys and values in context parallelism, as attention starts with what has
+arrived; and gathers and scatters of tensor parallelism, with the products that read or write them.
 
 Source: S. Wang et al., "Overlap communication with dependent computation via decomposition in
 large deep learning models", ASPLOS 2023; H. Liu, M. Zaharia, P. Abbeel, "Ring attention with
@@ -32,12 +31,12 @@ from hypar_opt.simulator.tasks import (
 
 
 class Divided(NamedTuple):
-    """Which exchanges run beside the computation next to them.
+    """The exchanges that overlap with adjacent computations.
 
     Parameters
     ----------
     hidden
-        The fraction of an exchange that a layer's product reads or writes which runs beside it.
+        The fraction of an exchange that overlaps with the product that reads or writes it.
     products
         The layers with products of weights.
     rings
@@ -53,7 +52,7 @@ class Divided(NamedTuple):
 
 
 def divided(tasks: Sequence[Task], into: Divided) -> tuple[Task, ...]:
-    """Return a step's tasks with some exchanges of the program beside its computations.
+    """Return a step's tasks with some exchanges of the program overlapped with computations.
 
     These have a stream of their own, in which they run in their order.
 
@@ -131,7 +130,7 @@ class _Division:
         return tuple(n for n in numbers if self._tasks[n].stream != FOREGROUND)
 
     def _is_beside(self, task: ComputeTask, step: StepKind) -> Callable[[int], bool]:
-        """Return what tells the exchanges that run beside a computation."""
+        """Return a predicate for exchanges that overlap with a computation."""
         hides = self._into.hidden > 0 and task.layer in self._into.products
 
         def is_beside(number: int) -> bool:
@@ -207,7 +206,7 @@ class _Division:
 
 
 def _pieces(task: ComputeTask, counts: Sequence[int]) -> list[ComputeTask]:
-    """Return a computation with its own part, and with what each level of so many parts adds."""
+    """Return a computation divided: its own part, and the additions of each level."""
     *present, total = accumulate(counts, mul, initial=1)
     shares = [1, *(after - before for before, after in pairwise((*present, total)))]
     return [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.plan.training import training_columns
 from hypar_opt.results import Column, Columns, Documented
-from hypar_opt.units import format_bytes, format_held
+from hypar_opt.units import format_bytes, format_nonzero_bytes
 from hypar_opt.workload.shards import renumbered_words
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ class LayerMemory:
     Parameters
     ----------
     weights, gradients, state
-        Held all the time; those of shared weights are of the first layer that uses them.
+        Held throughout; those of shared weights belong to the first layer that uses them.
     saved
-        From the layer's forward pass to its backward pass; a tensor that several layers save is of
-        the first.
+        Held from the layer's forward pass to its backward pass; a tensor that several layers save
+        belongs to the first.
     moment
-        Only while the layer runs.
+        Transient: held only while the layer runs.
     """
 
     layer: str
@@ -43,19 +43,18 @@ class LayerMemory:
 
 @dataclass(frozen=True)
 class Moment:
-    """Bytes that are held only while a layer runs.
+    """Transient bytes, held only while a layer runs.
 
     Parameters
     ----------
     recomputed
-        Tensors that its backward pass, or its block's, computes again.
+        Tensors that its backward pass, or its block's, recomputes.
     gathered
-        Its weights and gradient from all parts, where they are sharded.
+        Its gathered weights and gradient, if they are sharded.
     logits
         A loss's values in single precision.
     live
-        Errors between layers, in inference feature maps; and what the layer reads of other parts of
-        images.
+        Errors between layers, in inference feature maps; and halos of images.
     """
 
     layer: str
@@ -81,7 +80,7 @@ CATEGORIES = {
 
 def _category(name: str) -> Column:
     heading = CATEGORIES.get(name)
-    return Column(name, heading, format_held, lambda held: held.categories[name], type=int)
+    return Column(name, heading, format_nonzero_bytes, lambda held: held.categories[name], type=int)
 
 
 STAGES_HELD = Columns(
@@ -105,18 +104,19 @@ class DeviceMemory(Documented):
     layers
         In the network's order.
     moment
-        The largest of any layer.
+        The transient bytes of the layer with most of them.
     reserve, capacity
-        Of the accelerator: what no tensor may take, with what the plan's communicators do; and
-        what it has, None without an array.
+        The accelerator's bytes that no tensor may take, including the plan's communicators; and its
+        total, None without an array.
     options
-        Micro-batches, recomputation and sharding, where they are not the defaults.
+        Micro-batches, recomputation and sharding, if they are not the defaults.
     group
         The name of the accelerator's group, or its stage, if there are several.
     stages
-        Of a plan in pipeline stages: what an accelerator of each holds.
+        For a plan in pipeline stages, the memory of an accelerator of each.
     levels_above
-        Those between the stages of which ``plan`` is one; ``options`` number levels as it does.
+        The levels between stages, if ``plan`` is a stage; ``options`` number levels as ``plan``
+        does.
     """
 
     contents = Columns(
@@ -150,12 +150,12 @@ class DeviceMemory(Documented):
 
     @property
     def total(self) -> int:
-        """All bytes at once."""
+        """All bytes together."""
         return sum(self.categories.values())
 
     @property
     def tensors(self) -> int:
-        """All bytes at once but the reserve."""
+        """All bytes without the reserve."""
         return self.total - self.reserve
 
     @property
@@ -170,23 +170,23 @@ class DeviceMemory(Documented):
 
     @property
     def margin(self) -> int | None:
-        """The bytes that are left, less than 0 where it does not fit; None without an array."""
+        """The bytes to spare, negative if it does not fit; None without an array."""
         return None if self.capacity is None else self.capacity - self.total
 
     @property
     def fit(self) -> str:
         """Whether it fits and by how much, as part of a sentence."""
-        taken, whose = format_bytes(self.total), self.per_accelerator
+        total, whose = format_bytes(self.total), self.per_accelerator
         reserve = f"; reserve {format_bytes(self.reserve)}" if self.reserve else ""
         if self.capacity is None:
-            return f"{taken} {whose}{reserve}"
+            return f"{total} {whose}{reserve}"
         capacity, margin = (
             format_bytes(self.capacity),
             format_bytes(abs(self.capacity - self.total)),
         )
         if self.fits:
-            return f"fits: {taken} of {capacity} {whose}, {margin} to spare{reserve}"
-        return f"does not fit: {taken} of {capacity} {whose}, {margin} too much{reserve}"
+            return f"fits: {total} of {capacity} {whose}, {margin} to spare{reserve}"
+        return f"does not fit: {total} of {capacity} {whose}, {margin} too much{reserve}"
 
     def __repr__(self) -> str:
         of = f" of {format_bytes(self.capacity)}" if self.capacity is not None else ""

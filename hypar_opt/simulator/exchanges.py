@@ -1,4 +1,4 @@
-"""The exchanges of a simulated step: of each tensor together, with the bytes at each level."""
+"""The exchanges of a simulated step, grouped by tensor, with the bytes at each level."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class LevelBytes(NamedTuple):
     bytes
         Received by all accelerators together.
     sent
-        As if all accelerators sent as much as the longest part of a tensor, or as those of each
-        part of H1; none where all send as much.
+        The bytes as if all accelerators sent as much as the longest part of a tensor, or as those
+        of each part of H1; empty if all send equally much.
     messages
-        To each other part of the level.
+        The messages to each other part of the level.
     between
-        Of three or more parts of H1, what each sends each other one, row by row: as if all parts
-        sent each other as much. None below H1, and where all send as much.
+        For three or more parts of H1, the bytes that each sends to each other, row by row, scaled
+        as if all pairs sent as much. Empty below H1, and if all send equally much.
     """
 
     step: StepKind | None
@@ -62,14 +62,14 @@ class LevelBytes(NamedTuple):
 
 
 class ExchangeKey(NamedTuple):
-    """What is exchanged together: a tensor in a pass, over all levels at which it is.
+    """A key of steps that form one exchange: a tensor in a pass, over all of its levels.
 
     Parameters
     ----------
     number
-        Of the boundary whose feature maps or errors are converted, else of the node.
+        The number of the boundary whose tensors are converted, or else of the node.
     group
-        Of gradients and weights, by what is split at these levels: in `REDUCTION_GROUPS`.
+        For gradients and weights, by what is sharded at these levels: in `REDUCTION_GROUPS`.
     """
 
     phase: Phase
@@ -90,7 +90,7 @@ _TENSORS = {
     "statistics": ExchangeKind.STATISTICS,
     "halo": ExchangeKind.HALOS,
 }
-"""What an exchange of a node's forward or backward pass moves, but for all-gathers of errors."""
+"""What an exchange of a node's forward or backward pass moves, except all-gathers of errors."""
 
 _SCATTER = StepKind.REDUCE_SCATTER
 
@@ -108,13 +108,13 @@ def of_plan(
     Parameters
     ----------
     rules
-        Of a step of one micro-batch.
+        The rules of a step of one micro-batch.
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
     longest
-        The same of the longest parts, if these are sent.
+        The rules by longest parts, if these are sent.
     in_halves
-        Whether an all-reduce whose gathered half is of updated weights (ZeRO-1) is in halves.
+        Whether an all-reduce whose gather is that of updated weights (ZeRO-1) is in halves.
     """
     exchanges = PlanExchanges.of(rules, rows)
     longer = exchanges if longest is None else PlanExchanges.of(longest, rows)
@@ -140,7 +140,7 @@ def of_plan(
 
 
 def _key(exchange: Collective, *, in_halves: bool = False) -> ExchangeKey:
-    """Return what an exchange is part of."""
+    """Return the key of an exchange."""
     phase, kind, tensor, *_ = exchange
     if exchange.boundary is not None:
         return ExchangeKey(phase, ExchangeKind.BOUNDARY, exchange.boundary)
@@ -155,7 +155,7 @@ def _key(exchange: Collective, *, in_halves: bool = False) -> ExchangeKey:
 def _together(
     steps: Iterable[tuple[ExchangeKey, LevelBytes]], *, in_halves: bool = False
 ) -> StepExchanges:
-    """Return steps by what they are part of, and those of a reduction at one level as one."""
+    """Return steps by key, with those of a reduction at one level merged."""
     exchanges: defaultdict[ExchangeKey, defaultdict[int, list[LevelBytes]]]
     exchanges = defaultdict(lambda: defaultdict(list))
     for key, step in steps:
@@ -185,7 +185,7 @@ def added(steps: Sequence[LevelBytes]) -> LevelBytes:
 
 
 def sent_of(steps: Sequence[LevelBytes]) -> tuple[Fraction, ...]:
-    """Return the sum of what is sent of some steps; none where all accelerators send as much."""
+    """Return the sum of ``sent`` of steps; empty if all accelerators send equally much."""
     if not any(step.sent for step in steps):
         return ()
     by_part = zip(*(step.sent or (step.bytes,) for step in steps), strict=True)
@@ -208,7 +208,7 @@ def of_groups(
     rules
         Of a micro-batch, in equal parts.
     workload
-        Of the same, but that nothing is sharded.
+        The workload of a micro-batch, without sharding.
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
     cost
@@ -271,7 +271,7 @@ def _received(
 
 
 def _between(received: Sequence[Fraction], has: Parts | None) -> tuple[Fraction, ...]:
-    """Return what each part sends each other one, given what each receives.
+    """Return what each part sends to each other part, given what each receives.
 
     Parameters
     ----------
@@ -279,9 +279,9 @@ def _between(received: Sequence[Fraction], has: Parts | None) -> tuple[Fraction,
         What each part has, in proportion; None for as much each.
     """
     has = has or (1,) * len(received)
-    counts_of_others = [sum(has) - count for count in has]
+    other_counts = [sum(has) - count for count in has]
     return tuple(
-        Fraction(count, counts_of_others[to]) * received[to]
+        Fraction(count, other_counts[to]) * received[to]
         if to != part and received[to]
         else Fraction()
         for part, count in enumerate(has)

@@ -99,7 +99,7 @@ class PatternRoutes(RouteTable):
         numbers, route_of, flows = np.unique(
             np.frombuffer(flow_routes, np.intp), return_inverse=True, return_counts=True
         )
-        rates = self._alike_rates(numbers.tolist(), flows)
+        rates = self._pattern_rates(numbers.tolist(), flows)
         latencies = np.array([self._patterns[number].latency for number in numbers])
         return FlowRates(rates[route_of], latencies[route_of], self._links_crossed(flow_routes))
 
@@ -110,7 +110,9 @@ class PatternRoutes(RouteTable):
             crossed[self.group_of_link[links]] = True
         return np.flatnonzero(crossed)
 
-    def _alike_rates(self, numbers: Sequence[int], flows: NDArray[np.intp]) -> NDArray[np.float64]:
+    def _pattern_rates(
+        self, numbers: Sequence[int], flows: NDArray[np.intp]
+    ) -> NDArray[np.float64]:
         """Return the max-min fair rate of each pattern's messages, in bytes per second.
 
         As `max_min_rates`, but with a pattern's messages as one flow. In every round they
@@ -137,20 +139,22 @@ class PatternRoutes(RouteTable):
             settled = [n for n in sorted(rising) if is_saturated[patterns[n].crossed].any()]
             for n, rate in bottleneck.items():
                 at_rate = fair == rate
-                self._check_alike(n, numbers, at_rate)
+                self._check_bottleneck(n, numbers, at_rate)
                 # If these are all saturated, it has been checked already.
                 if n in settled and not is_saturated[at_rate].all():
-                    self._check_alike(n, numbers, is_saturated)
+                    self._check_bottleneck(n, numbers, is_saturated)
             rising -= set(settled)
-            taken = np.zeros(len(capacity_left))
+            used = np.zeros(len(capacity_left))
             for rate in sorted({bottleneck[n] for n in settled}):
                 equal = [n for n in settled if bottleneck[n] == rate]
                 rates[equal] = rate
-                taken += sum(flows[n] * patterns[n].loads for n in equal) * rate
-            capacity_left -= taken
+                used += sum(flows[n] * patterns[n].loads for n in equal) * rate
+            capacity_left -= used
         return rates
 
-    def _check_alike(self, n: int, numbers: Sequence[int], channels: NDArray[np.bool_]) -> None:
+    def _check_bottleneck(
+        self, n: int, numbers: Sequence[int], channels: NDArray[np.bool_]
+    ) -> None:
         """Refuse a pattern unless every message of it crosses at least one of some channels.
 
         Parameters

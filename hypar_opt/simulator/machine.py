@@ -28,7 +28,7 @@ from hypar_opt.simulator.tasks import (
 )
 
 _UNCHECKED = 16
-"""The events after which a deadline is checked; of many messages in flight each takes long."""
+"""The events between checks of a deadline; with many messages in flight each takes long."""
 
 
 class TaskSpan(NamedTuple):
@@ -56,12 +56,12 @@ class RepeatableEvent(Event):
 
 
 class _State(NamedTuple):
-    """What decides how the rounds in a row go on.
+    """The state that determines how consecutive rounds continue.
 
     Parameters
     ----------
     discrete
-        How many rounds the accelerators are apart, and what they await.
+        The differences between accelerators in rounds, and what they await.
     to_come
         The rounds that the first accelerator has yet to begin.
     """
@@ -73,7 +73,7 @@ class _State(NamedTuple):
     to_come: int
 
     def repeats(self, before: _State) -> bool:
-        """Return whether all is as before, but for rounding."""
+        """Return whether the state equals a previous one, up to rounding."""
         if self.in_a_row is not before.in_a_row or self.discrete != before.discrete:
             return False
         distance = np.abs(self.network.seconds - before.network.seconds)
@@ -97,7 +97,7 @@ class Machine:
     record
         Whether the network keeps its segments.
     skip
-        Whether rounds that repeat those before are not run, but added.
+        Whether repeated rounds are added instead of run.
     start
         The clock at the beginning, in seconds.
     """
@@ -185,7 +185,7 @@ class Machine:
                 deadline.check()
                 for _ in range(_UNCHECKED):
                     self.env.step()
-        # A stream that waits for a message nobody sends never ends.
+        # A stream that waits for a message that is never sent never ends.
         assert all(None not in spans for spans in self._spans), "deadlock"
 
     def spans(self, accelerator: int) -> list[TaskSpan]:
@@ -218,7 +218,7 @@ class Machine:
                     self.network.restart()
                 for in_a_row in step.rounds:
                     if step.together:
-                        yield self._all_here(stream - accelerator)
+                        yield self._all_arrived(stream - accelerator)
                     self._in_a_row[stream] = in_a_row
                     to_come[stream] = in_a_row.times
                     while to_come[stream]:
@@ -228,8 +228,8 @@ class Machine:
             spans[number] = TaskSpan(number, start, self._until_restart + env.now)
             self._let_start(accelerator, self._successors[number])
 
-    def _all_here(self, first_stream: int) -> Event:
-        """Return the event that the same stream of every accelerator has got as far."""
+    def _all_arrived(self, first_stream: int) -> Event:
+        """Return the event that the same stream of all accelerators has come as far."""
         waiting = self._waiting.setdefault(first_stream, [])
         barrier = Event(self.env)
         waiting.append(barrier)
@@ -295,8 +295,8 @@ class Machine:
     def _settled(self) -> None:
         """Skip rounds that would repeat the last ones.
 
-        If all accelerators are in the same rounds in a row, and all is as it was when the first of
-        them began its last round, then all will be so again after the next ones.
+        If all accelerators are in the same consecutive rounds, and the state is that when the first
+        of them began its last round, then it will recur after the next rounds.
         """
         first, self._begun = self._begun, None
         if first is None:
@@ -338,14 +338,14 @@ class Machine:
     def _skip(
         self, before: _State, streams: range, rounds: int, times: int, seconds: float
     ) -> None:
-        """Skip some rounds of the streams, in which the state before comes back so many times."""
+        """Skip rounds of the streams in which a state recurs a number of times."""
         for stream in streams:
             self._to_come[stream] -= rounds
             self._round[stream] += rounds
         early = {(at + rounds, to): number for (at, to), number in self._early.items()}
         self._early = Counter(early)
         self.network.repeat(before.network, times, seconds)
-        # Computations end when they would have, and all that moves is later.
+        # Computations end when they would have; everything else is later.
         env = self.env
         env._now += seconds
         env._queue = [

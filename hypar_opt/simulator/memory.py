@@ -16,7 +16,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.accelerator import AcceleratorGroup
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.device_memory import DeviceMemory, LayerMemory, Moment
-from hypar_opt.step.holds import KEPT, MOMENTS, WeightBytes, step_holds
+from hypar_opt.step.holds import KEPT, TRANSIENT, WeightBytes, step_holds
 from hypar_opt.step.shares import Share
 from hypar_opt.step.states import level_choices, shape_of, states_from_rows
 from hypar_opt.workload.operators.axes import BATCH, EXPERTS
@@ -51,7 +51,7 @@ def memory_of(
 ) -> DeviceMemory:
     """Return the bytes that the fullest accelerator holds in a plan's step.
 
-    Between groups of accelerators the one that has the least left of its own memory.
+    With groups of accelerators it is the one with the least memory to spare.
 
     Parameters
     ----------
@@ -60,13 +60,13 @@ def memory_of(
     rows : (levels, nodes)
         The choices of all the workload's nodes.
     options
-        What is computed again and what is sharded, and whether shares are exact.
+        Recomputation and sharding, and whether shares are exact.
     array
         Attention is fused unless its accelerators say otherwise.
     weight_bytes
         None for those of the plan's optimizer.
     """
-    network, of_training = plan.network.description, FrozenDict(options.of_training)
+    network, stated_training = plan.network.description, FrozenDict(options.stated_training)
     memories = []
     parts: Sequence[tuple[Accelerator | None, Share | None]] = [(None, None)]
     if array is not None:
@@ -78,11 +78,11 @@ def memory_of(
         arguments = plan, network, trained, rows, accelerator, weight_bytes
         counted = counted_memory(*arguments, exact_shares=options.exact_shares, share=share)
         if accelerator is None:
-            return DeviceMemory(plan, *counted, options=of_training)
+            return DeviceMemory(plan, *counted, options=stated_training)
         reserve = reserved_by(accelerator, trained, rows)
         capacity = int(accelerator.dram_capacity)
         group = accelerator.name if isinstance(accelerator, AcceleratorGroup) else ""
-        memories.append(DeviceMemory(plan, *counted, reserve, capacity, of_training, group))
+        memories.append(DeviceMemory(plan, *counted, reserve, capacity, stated_training, group))
     return max(memories, key=lambda own: Fraction(own.total, own.capacity or 1))
 
 
@@ -105,7 +105,7 @@ def reserved_by_nodes(
 
     At least: its communicators are a part of the plan's. Parameters as for `DeviceLoad.of`.
     """
-    # How shared weights are sharded is not their readers' choice.
+    # Readers of shared weights do not decide how these are sharded.
     users = {user for users in workload.weight_users.values() for user in users}
     sharded = [node for node in workload.repeats.sharded if node not in users]
     communicators = _Communicators.of(workload, nodes, states, sharded)
@@ -118,14 +118,14 @@ def reserved_by_nodes(
 
 
 class _Communicators(NamedTuple):
-    """The communicators of nodes in states, each of the accelerators of some levels.
+    """The communicators of nodes in states, each among the accelerators of some levels.
 
-    Those at which a node is split along one axis, or reduces gradients, or gathers what is sharded.
+    The levels at which a node is split along one axis, reduces gradients, or gathers shards.
 
     Parameters
     ----------
     levels
-        Of each communicator that nodes may have, as bits by node and state: 0 where it has none.
+        The levels of each communicator, as bits by node and state; 0 if it does not exist.
     of_experts
         Whether experts are shared out.
     """
@@ -142,7 +142,7 @@ class _Communicators(NamedTuple):
         Parameters
         ----------
         sharded
-            The nodes whose weights may be split otherwise from some level on.
+            The nodes whose weights may be sharded differently from some level on.
         """
         of_nodes = [
             [choice.axis if choice else BATCH for choice in choices]
@@ -185,7 +185,7 @@ def counted_memory(
     exact_shares: bool = False,
     share: Share | None = None,
 ) -> tuple[tuple[LayerMemory, ...], Moment]:
-    """Return the bytes of each layer, and the largest moment; parameters as for `memory_of`.
+    """Return the bytes of each layer, and the peak; parameters as for `memory_of`.
 
     Parameters
     ----------
@@ -206,18 +206,18 @@ def counted_memory(
     layers, moments = [], []
     for node, layer in enumerate(workload.layers, workload.shared):
         weights, gradients, state, saved = (bytes_of[tensor][node] for tensor in KEPT)
-        again, gathered, logits, *live = (bytes_of[tensor][node] for tensor in MOMENTS)
+        again, gathered, logits, *live = (bytes_of[tensor][node] for tensor in TRANSIENT)
         moments.append(Moment(layer.name, again, gathered, logits, sum(live)))
         amounts = weights, gradients, state, saved
         layers.append(LayerMemory(layer.name, *amounts, moments[-1].total))
-    # Among equal layers the last: backward it comes first, when all that is saved is there.
+    # Among equal layers the last: in the backward pass it comes first, when all is saved.
     return tuple(layers), max(reversed(moments), key=lambda own: own.total)
 
 
 def bytes_by_node(
     holds: HoldArrays, program: Program, share: Share | None, *, exact_shares: bool
 ) -> dict[str, list[int]]:
-    """Return what the fullest accelerator holds of each node of a plan, of `KEPT` and `MOMENTS`.
+    """Return what the fullest accelerator holds of each node of a plan, of `KEPT` and `TRANSIENT`.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def bytes_by_node(
         The layouts of the plan.
     """
     (amounts,) = holds.largest([program], share, exact=exact_shares).tolist()
-    bytes_of = {tensor: [0] * len(program.workload.nodes) for tensor in (*KEPT, *MOMENTS)}
+    bytes_of = {tensor: [0] * len(program.workload.nodes) for tensor in (*KEPT, *TRANSIENT)}
     for hold, amount in zip(holds.holds, amounts, strict=True):
         for node in hold.layers:
             bytes_of[hold.tensor][node] += amount

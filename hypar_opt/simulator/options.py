@@ -46,7 +46,8 @@ class RunOptions(Frozen):
     trace
         Whether to record the spans of every accelerator and link.
     micro_batches
-        The equal parts of the batch that pass one after the other; their gradients accumulate.
+        The equal parts of the batch that are processed one after the other; their gradients
+        accumulate.
     recompute
         What the backward pass computes again: ``none``; ``selective``: layers whose inner tensor
         is large (attention); ``full``: all layers of the network's blocks, exchanges included. A
@@ -64,11 +65,11 @@ class RunOptions(Frozen):
         Of an element in which gradients are exchanged and held, 2 or 4. None: they are exchanged in
         the plan's elements, and held in 4 bytes or more.
     early_stop
-        Whether a block that runs again stops at the last tensor that a backward pass reads, as in
+        Whether recomputation of a block stops at the last tensor that a backward pass reads, as in
         PyTorch from 2.1 on; else all of it runs, as in Megatron-LM.
     exact_shares
-        Whether a layer or an exchange takes as long as its mean part where an axis is not divided
-        evenly, as where a plan stands for a split of tokens; else as its longest.
+        Whether a layer or an exchange takes as long as its mean part, if an axis is not divided
+        evenly; else as its longest.
     ring
         Whether keys and values of context parallelism move beside the parts of attention that they
         are for; else before it. None for the array's own.
@@ -126,7 +127,7 @@ class RunOptions(Frozen):
                     raise UnknownNameError(name, word, list(allowed))
 
     def check_levels(self, levels: int) -> None:
-        """Check that shards are of so many levels.
+        """Check that shards refer to existing levels.
 
         Raises
         ------
@@ -137,7 +138,7 @@ class RunOptions(Frozen):
             raise HyparError(f"{argument('shard')} {fault}")
 
     @property
-    def of_training(self) -> dict[str, int | Words]:
+    def stated_training(self) -> dict[str, int | Words]:
         """Micro-batches, recomputation and sharding, where they are not the defaults."""
         names = ("micro_batches", "recompute", "shard", "gather", "reduce_bytes")
         plain = (1, "none", "once", None)
@@ -169,7 +170,7 @@ class RunOptions(Frozen):
     def in_parts_on(self, array: Array) -> tuple[bool, float]:
         """Return `ring` and `hidden`: an array's own where the options state none.
 
-        If neither is anything, no exchange that the program waits for runs beside computations.
+        If neither is set, no exchange that the program waits for overlaps with computations.
         """
         ring = array.ring if self.ring is None else self.ring
         return bool(ring), (array.hidden or 0.0) if self.hidden is None else self.hidden

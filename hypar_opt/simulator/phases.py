@@ -1,4 +1,4 @@
-"""A step in phases, where no message of one is in flight on a link that the next one uses.
+"""A step in phases: no message of one is in flight on a link that the next one uses.
 
 Rings of VGG-A around 1,024 leaves of an H tree with latencies take a tenth of the time at once, as
 most phases are recurrences (`hypar_opt.simulator.uncontended`).
@@ -32,7 +32,7 @@ Check = Callable[[Sequence[Task], ClassRoutes], None]
 
 @dataclass(frozen=True, eq=False)
 class StepPhase:
-    """What was measured of some tasks that follow one another.
+    """Measurements of consecutive tasks.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class StepPhase:
 def in_phases(
     tasks: Sequence[Task], interconnect: Interconnect, check: Check, deadline: Deadline = NEVER
 ) -> list[StepPhase]:
-    """Run the tasks of one stream in phases, each as its own accelerators and messages need it.
+    """Run the tasks of one stream in phases, each with its own classes of accelerators.
 
     A phase ends with an exchange. If bytes of it may have crossed a link before the last of those
     before it have, it is run together with them.
@@ -66,7 +66,7 @@ def in_phases(
     Parameters
     ----------
     check
-        Refuses what is too much to simulate event by event.
+        Refuses steps that are too large to simulate event by event.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def in_phases(
     until: list[Seconds] = []  # when the last byte of each phase, and of those before, is sent
 
     def met(since: Seconds) -> int | None:
-        """Return the first of the phases that are done in which a link is used until later."""
+        """Return the first finished phase in which a link is used until later."""
         soon = since * (1 + RELATIVE_TOLERANCE)
         if not until or not (soon < until[-1]).any():
             return None
@@ -116,7 +116,7 @@ def _divided(tasks: Sequence[Task]) -> Iterator[list[Task]]:
 
 
 class _Phases:
-    """What the phases of a step share: messages by pattern, and routes by classes."""
+    """Data shared by the phases of a step: messages by pattern, and routes by classes."""
 
     def __init__(self, interconnect: Interconnect, check: Check, deadline: Deadline) -> None:
         self._interconnect, self._deadline = interconnect, deadline

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.hops import Hops, seconds_of_tied
+from hypar_opt.costs.stage_messages import StageMessages, seconds_of_tied
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.pipeline_order import Order, PipelineRun, orders, walked
 from hypar_opt.simulator.run import seconds_of
 from hypar_opt.simulator.step import in_parts, launching, repeats_on, schedule_of
-from hypar_opt.simulator.tasks import ComputeTask, changed, of_one_micro_batch, only
+from hypar_opt.simulator.tasks import ComputeTask, before_last_micro_batch, changed, only
 from hypar_opt.workload.stages import SENT, Message
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.hops import TiedReduction
     from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.costs.stage_messages import TiedReduction
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class StagePasses(NamedTuple):
-    """What a stage takes by itself.
+    """The times of a stage by itself.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ class StagePasses(NamedTuple):
     gradients
         The part of the backward passes that computes the weights' gradients.
     once
-        The seconds in which a step's last micro-batch takes longer: reductions and updates.
-    hop
+        The additional seconds of a step's last micro-batch: reductions and updates.
+    message
         The seconds of a message to the next stage; 0 where none is sent.
     """
 
@@ -54,7 +54,7 @@ class StagePasses(NamedTuple):
     backward: tuple[float, ...]
     gradients: tuple[float, ...]
     once: float = 0.0
-    hop: float = 0.0
+    message: float = 0.0
 
     @property
     def micro_batch(self) -> float:
@@ -70,13 +70,13 @@ class PipelineStep(NamedTuple):
     passes
         Of each stage, in order.
     run
-        When they begin, and what the step takes.
+        When passes begin, and the step's time.
     intervals
         When each begins and ends, in seconds, messages left out.
     busy
         The seconds in which each stage computes and reduces.
     tied
-        When stages begin to sum gradients of weights that they share, and which.
+        The sums of gradients that stages share, and when they begin.
     """
 
     passes: tuple[Order, ...]
@@ -112,7 +112,7 @@ def stage_passes(
     measure: Callable[[Sequence[Task], Sequence[int]], float] | None = None,
     often: Sequence[int] | None = None,
 ) -> StagePasses:
-    """Simulate a micro-batch of a stage, and return what its passes take.
+    """Simulate a micro-batch of a stage, and return the times of its passes.
 
     A pass of a chunk ends as the last task of its layers does. Where the host launches kernels
     later than the device ends them, passes are longer by as much in proportion.
@@ -128,7 +128,7 @@ def stage_passes(
     measure
         Returns the seconds of some tasks, given the node of each; None for events.
     often
-        How often the step has each node; None for once.
+        The repetitions of each node in the step; None for 1.
     """
     step = problem, workload, array, options, rows
     efficiency = array.efficiency_of_overlap
@@ -136,7 +136,7 @@ def stage_passes(
     tasks = [task for _, of_node in visits for task in of_node]
     of_tasks = [node for node, of_node in visits for _ in of_node]
     times = np.ones(len(workload.nodes)) if often is None else np.array(often)
-    single = of_one_micro_batch(tasks)
+    single = before_last_micro_batch(tasks)
 
     def seconds(some: Sequence[Task]) -> float:
         if measure is not None:
@@ -145,15 +145,17 @@ def stage_passes(
 
     passes = [after - before for before, after in pairwise(seconds(single[:n]) for n in ends)]
     weights = [
-        times[node] * _of_gradients(task) for node, task in zip(of_tasks, single, strict=True)
+        times[node] * _gradient_seconds(task) for node, task in zip(of_tasks, single, strict=True)
     ]
     gradients = [float(sum(weights[a:b])) for a, b in pairwise(ends)]
     before, chunks = sum(passes), len(passes) // 2
     launched = launching(problem, workload, array, repeats_on(network, *step[:-1]), often)
     slower = max(1.0, launched / before) if before else 1.0
-    hops = Hops.of_stage(problem, workload)
+    messages = StageMessages.of_stage(problem, workload)
     sent = (
-        [hop for name, hop in hops.seconds(rows).items() if name.startswith(SENT)] if hops else ()
+        [seconds for name, seconds in messages.seconds(rows).items() if name.startswith(SENT)]
+        if messages
+        else ()
     )
     return StagePasses(
         tuple(slower * of_chunk for of_chunk in passes[:chunks]),
@@ -185,7 +187,7 @@ def stage_tasks(
     step = plan.problem, workload, array, options, rows
     visits, ends = _cut(plan.network.description, *step)
     tasks = [task for _, of_node in visits for task in of_node]
-    single, chunks = of_one_micro_batch(tasks), len(ends) // 2
+    single, chunks = before_last_micro_batch(tasks), len(ends) // 2
     passes: dict[tuple[Phase, int], Sequence[Task]] = {}
     for number, (start, end) in enumerate(pairwise(ends)):
         of_pass = [_from(start, task) for task in single[start:end]]
@@ -211,8 +213,8 @@ def _cut(
 ) -> tuple[list[tuple[int, Sequence[Task]]], list[int]]:
     """Return a stage's tasks, by node, and where passes begin and end among them.
 
-    Forward those of each chunk, then backward those of the last one first; the updates are among
-    the last pass.
+    The forward passes of chunks, then backward passes in reverse order; updates belong to the last
+    pass.
     """
     visits = [*schedule_of(network, problem, workload, array, options, rows).visits()]
     # A visit is a layer's forward pass, or in reverse order its backward pass.
@@ -226,7 +228,7 @@ def _cut(
 
 
 def _from(start: int, task: Task) -> Task:
-    """Return a task among those from one on, as if all before had ended."""
+    """Return a task relative to a first one, as if all before that had ended."""
     if not start or task.after is None:
         return task
     return changed(task, after=tuple(n - start for n in task.after if n >= start))
@@ -236,8 +238,8 @@ def _is_sent(layer: LayerTensors) -> bool:
     return isinstance(layer.operator, Message) and layer.name.startswith(SENT)
 
 
-def _of_gradients(task: Task) -> float:
-    """Return the seconds of a task that computes weights' gradients; of others 0."""
+def _gradient_seconds(task: Task) -> float:
+    """Return the seconds of a task that computes weights' gradients; 0 for others."""
     if isinstance(task, ComputeTask) and task.phase is Phase.GRADIENT:
         return task.seconds
     return 0.0
@@ -252,17 +254,17 @@ def pipeline_step(
 ) -> PipelineStep:
     """Walk a step through a schedule.
 
-    Both ends wait for messages, and those of either direction pass a border together, as
-    Megatron-LM's do: of each, an end waits for half.
+    Both ends wait for messages, and messages in opposite directions cross a border at the same
+    time, as in Megatron-LM: an end waits for half of each.
 
     Parameters
     ----------
     stages
-        What each takes, in order.
+        The times of each stage, in order.
     schedule
         One of `hypar_opt.workload.parallelism.SCHEDULES`.
     tied
-        Sums of gradients, one after another, each when all of its stages have ended all else.
+        Sums of gradients, one after another, each once its stages have ended everything else.
 
     Raises
     ------
@@ -276,9 +278,9 @@ def pipeline_step(
         gradients = seconds[Phase.GRADIENT] = [stage.gradients for stage in stages]
         pairs = [zip(*of_stage, strict=True) for of_stage in zip(backward, gradients, strict=True)]
         seconds[Phase.BACKWARD] = [tuple(a - b for a, b in of_stage) for of_stage in pairs]
-    hops = [stage.hop / 2 for stage in stages]
+    messages = [stage.message / 2 for stage in stages]
     once = [stage.once for stage in stages]
-    run = walked(passes, seconds, hops=hops, once=once)
+    run = walked(passes, seconds, messages=messages, once=once)
     intervals = tuple(
         tuple(
             (start, start + seconds[one.phase][device][one.chunk])
@@ -296,7 +298,7 @@ def pipeline_step(
 def _begun(
     tied: Sequence[TiedReduction], ended: Sequence[float]
 ) -> Iterator[tuple[float, TiedReduction]]:
-    """Yield when sums of gradients begin, given when each stage has ended all else."""
+    """Yield when sums of gradients begin, given when each stage has ended everything else."""
     free = [*ended]
     for reduction in tied:
         start = max(free[part] for part in reduction.parts)

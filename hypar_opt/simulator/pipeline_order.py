@@ -1,8 +1,8 @@
 """Schedules of pipeline stages: the passes of each device in order, and walks through them.
 
 A network in ``stages * chunks`` parts, of which device ``i`` has parts ``i``, ``stages + i``, ...:
-its chunks. Each part passes each micro-batch forward to the next part, and its errors back. What a
-schedule takes and holds has no formula here: it is walked through, pass by pass.
+its chunks. Each part passes each micro-batch forward to the next part, and its errors back. Time
+and memory of a schedule follow from walking through it, pass by pass, without formulas.
 
 Source: Y. Huang et al., "GPipe", NeurIPS 2019; D. Narayanan et al., "Efficient large-scale language
 model training on GPU clusters using Megatron-LM", SC 2021 (1F1B, interleaved); P. Qi et al., "Zero
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class StagePass(NamedTuple):
-    """What a device does at a time: a phase of one chunk and one micro-batch, all from 0."""
+    """One pass of a device: a phase of one chunk and one micro-batch, numbered from 0."""
 
     phase: Phase
     chunk: int
@@ -43,7 +43,7 @@ class MessageEnd(NamedTuple):
     border
         The number of the part before the border.
     chunk
-        That of the device's pass which sends it, or waits for it.
+        The chunk of the device's pass that sends it, or waits for it.
     """
 
     is_sent: bool
@@ -59,7 +59,7 @@ class MessageEnd(NamedTuple):
 
 
 class PipelineRun(NamedTuple):
-    """What a walk through a schedule takes.
+    """The result of a walk through a schedule.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def _all_forward(
 def _one_forward_one_backward(
     device: int, stages: int, micro_batches: int, chunks: int
 ) -> Iterator[StagePass]:
-    """Yield forward passes up to the first error that arrives, then one of either by turns."""
+    """Yield forward passes up to the first error that arrives, then alternate both kinds."""
     total = micro_batches * chunks
     behind = stages - device - 1
     warm_up = min(total, behind if chunks == 1 else 2 * behind + (chunks - 1) * stages)
@@ -120,7 +120,7 @@ def _one_forward_one_backward(
 
 
 def _turn(phase: Phase, turn: int, stages: int, chunks: int) -> StagePass:
-    """Return a pass of a device by its number: so many micro-batches of a chunk, then the next."""
+    """Return a pass of a device by its number: chunks alternate after groups of micro-batches."""
     if chunks == 1:
         return StagePass(phase, 0, turn)
     rounds, place = divmod(turn, stages * chunks)
@@ -141,14 +141,14 @@ def _zero_bubble(device: int, stages: int, micro_batches: int, chunks: int) -> I
 
 
 def in_flight(order: Order, saved: Sequence[float]) -> tuple[int, ...]:
-    """Return of how many micro-batches a device holds what each chunk saves, where that is most.
+    """Return the micro-batches in flight of each chunk of a device at its peak.
 
-    What a chunk saves of a micro-batch is held from its forward pass to its last one.
+    What a chunk saves of a micro-batch is held from its forward pass to its last pass.
 
     Parameters
     ----------
     saved
-        Of each chunk, for one micro-batch.
+        What each chunk saves of one micro-batch.
     """
     frees = Phase.GRADIENT if any(one.phase is Phase.GRADIENT for one in order) else Phase.BACKWARD
     in_flight, largest = [0] * len(saved), (0,) * len(saved)
@@ -177,10 +177,10 @@ def walked(
     passes: Sequence[Order],
     seconds: Mapping[Phase, Sequence[Sequence[float]]],
     *,
-    hops: Sequence[float] | None = None,
+    messages: Sequence[float] | None = None,
     once: Sequence[float] | None = None,
 ) -> PipelineRun:
-    """Return what a step in stages takes.
+    """Return the time of a step in stages.
 
     Parameters
     ----------
@@ -188,11 +188,11 @@ def walked(
         Each device's in order, as `orders` gives them.
     seconds
         Of each phase: each device's chunks, for one micro-batch.
-    hops
+    messages
         The seconds for which either end of a message from each device to the next, and of errors
         back, waits: nothing is computed meanwhile.
     once
-        What each device does after its last pass.
+        The seconds that each device takes after its last pass.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def walked(
         If passes wait for one another.
     """
     stages = len(passes)
-    hops = hops or [0.0] * stages
+    messages = messages or [0.0] * stages
     last = stages * max((len(of_chunks) for of_chunks in seconds[Phase.FORWARD]), default=1) - 1
     ended: dict[tuple[Phase, int, int], float] = {}
     begun: list[list[float]] = [[] for _ in passes]
@@ -216,14 +216,16 @@ def walked(
                 if awaited := _awaited(phase, part, number, last):
                     if awaited not in ended:
                         break
-                    received = hops[min(part, awaited[1]) % stages] if awaited[1] != part else 0.0
+                    received = (
+                        messages[min(part, awaited[1]) % stages] if awaited[1] != part else 0.0
+                    )
                     start = max(start, ended[awaited]) + received
                 end = start + seconds[phase][device][chunk]
                 begun[device].append(start)
                 if phase is Phase.FORWARD and part < last:
-                    end += hops[device]
+                    end += messages[device]
                 if phase is Phase.BACKWARD and part:
-                    end += hops[device - 1]
+                    end += messages[device - 1]
                 ended[phase, part, number] = free[device] = end
                 remaining -= 1
         if remaining == before:
@@ -269,7 +271,7 @@ def with_messages(passes: Sequence[Order]) -> list[list[StagePass | MessageEnd]]
 
 
 def _awaited(phase: Phase, part: int, number: int, last: int) -> tuple[Phase, int, int] | None:
-    """Return the pass whose result one reads; None for the first part's forward passes."""
+    """Return the pass whose result a pass reads; None for the first part's forward passes."""
     if phase is Phase.FORWARD:
         return (phase, part - 1, number) if part else None
     if phase is Phase.BACKWARD:

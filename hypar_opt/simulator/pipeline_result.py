@@ -1,4 +1,4 @@
-"""The result of a simulated step in pipeline stages: what each takes, waits and holds."""
+"""The result of a simulated step in pipeline stages: times, waits and memory of each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StageTime:
-    """What a stage takes and holds in a step.
+    """Time and memory of a stage in a step.
 
     Parameters
     ----------
@@ -43,16 +43,16 @@ class StageTime:
     passes
         By itself.
     seconds
-        In which it computes and exchanges inside itself, in all micro-batches, and sums gradients
-        with others.
+        The seconds of its computations and internal exchanges, in all micro-batches, and of sums of
+        gradients with other stages.
     tied
-        The part of these in which it sums gradients of weights that other stages share.
+        The part of these that sums gradients of weights that other stages share.
     bubble
-        The rest, as a part of the step.
+        The remaining fraction of the step.
     in_flight
-        Of how many micro-batches each of its chunks holds what it saves, at most.
+        The most micro-batches in flight of each of its chunks.
     memory
-        Of its fullest accelerator.
+        The memory of its fullest accelerator.
     """
 
     part: str
@@ -71,7 +71,7 @@ STAGES = Columns(
     Column("forward", "forward", SECONDS, lambda stage: sum(stage.passes.forward), type=float),
     Column("backward", "backward", SECONDS, lambda stage: sum(stage.passes.backward), type=float),
     Column("once", "once", SECONDS, "passes.once", type=float),
-    Column("message", "message", SECONDS, "passes.hop", type=float),
+    Column("message", "message", SECONDS, "passes.message", type=float),
     "tied",
     Column("seconds", "in all", SECONDS),
     Column("bubble", "bubble", format_share),
@@ -88,10 +88,10 @@ STAGES = Columns(
 class PipelineResult(StepResult):
     """One training step of a plan in pipeline stages.
 
-    Of a step without stages it has the time, with what is charged as its closed form and the
-    longest stage by itself as its lower bound, the memory of the accelerator that has least left,
-    and in its trace a track for each stage. Layers, levels, links and energy are not told apart.
-    Messages that contend with a stage's own exchanges for the fabric are not modelled.
+    As for a step without stages it has the time, with the plan's charge as closed form and the
+    longest stage as lower bound, the memory of the accelerator with least to spare, and a trace
+    with a track for each stage. There is no breakdown by layer, level or link, and no energy.
+    Contention of messages with a stage's own exchanges is not modelled.
 
     Parameters
     ----------
@@ -105,8 +105,8 @@ class PipelineResult(StepResult):
         "bubble",
         Column("schedule", of="plan.training.schedule", type=str),
         Column("stages", type=STAGES),
-        *StepResult.contents.only("memory", "capacity"),
-        *training_columns(attrgetter("plan.training.unlike_defaults")),
+        *StepResult.contents.select("memory", "capacity"),
+        *training_columns(attrgetter("plan.training.non_default")),
     )
 
     stages: tuple[StageTime, ...] = ()
@@ -129,7 +129,7 @@ class PipelineResult(StepResult):
         how
             The collective and the overlap inside stages.
         charged
-            The seconds that the plan is charged, in which nothing overlaps.
+            The plan's charge in seconds, without overlap.
         """
         fullest = max((stage.memory for stage in stages), key=lambda held: -(held.margin or 0))
         collective, overlap = how
@@ -152,7 +152,7 @@ class PipelineResult(StepResult):
             vault_words=0,
             events=sum(map(len, step.passes)),
             trace=trace,
-            of_training=FrozenDict(plan.training.unlike_defaults),
+            stated_training=FrozenDict(plan.training.non_default),
             device_memory=fullest,
             stages=stages,
         )

@@ -1,9 +1,9 @@
 """The seconds of a step whose parts repeat: a program and a queue beside it, in lockstep.
 
-As long as all accelerators do the same at the same instants, a step is one program, of computations
-and of exchanges that something waits for, and a queue of exchanges beside it. A pass over both
-gives the seconds that `hypar_opt.simulator.run` measures, without events. Of a part that a step
-repeats, as a network its blocks, the rest is added once two repetitions in a row begin alike.
+In lockstep a step is one program, of computations and of exchanges for which something waits, and a
+queue of exchanges beside it. A pass over both gives the seconds that `hypar_opt.simulator.run`
+measures, without events. If a step repeats a part, as a network its blocks, the remaining
+repetitions are added once two consecutive ones begin in equal states.
 
 Source: docs/collectives.md.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RepeatedPart(NamedTuple):
-    """Tasks of a step that follow one another, by their numbers, and how often they do so."""
+    """Consecutive tasks of a step, by number, and how often they are repeated."""
 
     first: int
     end: int
@@ -38,7 +38,7 @@ class RepeatedPart(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """Messages that an accelerator sends at once, how often in a row, and how long it takes alone.
+    """Messages that an accelerator sends at once, their repetitions, and their seconds alone.
 
     Parameters
     ----------
@@ -128,12 +128,12 @@ def seconds_of_parts(
     step, waits = _RunningStep(messages), _waits(tasks)
     for first, end, times in parts:
         step.run([*zip(tasks[first:end], waits[first:end], strict=True)], times)
-    # What runs at the same time is slowed down alike.
+    # Overlapping tasks are slowed down equally.
     return step.end() + (1 - efficiency) * step.overlapped
 
 
 def _waits(tasks: Sequence[Task]) -> list[int | None]:
-    """Return how many of the queue's tasks a task lets wait behind those that it waits for."""
+    """Return how many of the queue's last tasks each task does not wait for."""
     place: dict[int, int] = {}
     waits: list[int | None] = []
     for number, task in enumerate(tasks):
@@ -157,13 +157,13 @@ class _Flight:
         Whether their exchange ends with them.
     """
 
-    def __init__(self, own: _Round) -> None:
-        self.routes, self.left, self.arrives = [*own.routes], [*own.bytes], 0.0
-        self.ends = own.ends and own.times == 1
+    def __init__(self, messages: _Round) -> None:
+        self.routes, self.left, self.arrives = [*messages.routes], [*messages.bytes], 0.0
+        self.ends = messages.ends and messages.times == 1
 
 
 class _QueueState(NamedTuple):
-    """What decides how a step goes on: the queue, and the seconds that it still takes."""
+    """The state that determines how a step continues: the queue, and its remaining seconds."""
 
     queue: tuple[object, ...]
     seconds: tuple[float, ...]
@@ -225,13 +225,13 @@ class _RunningStep:
             self._advance(inf)
         return self.now
 
-    def exchange(self, own: _Round) -> None:
+    def exchange(self, messages: _Round) -> None:
         """Send a round's messages, so many times in a row, and await them."""
-        for done in range(own.times):
-            if self._sent is None and own.seconds:
-                self.now += (own.times - done) * own.seconds
+        for done in range(messages.times):
+            if self._sent is None and messages.seconds:
+                self.now += (messages.times - done) * messages.seconds
                 return
-            flight = _Flight(own)
+            flight = _Flight(messages)
             while flight.routes:
                 self._advance(inf, flight)
             self._until(flight.arrives)
@@ -251,7 +251,7 @@ class _RunningStep:
             self._begin()
 
     def _wait(self, behind: int) -> None:
-        """Wait for the queue's exchanges, but for so many of the last ones."""
+        """Wait for the queue's exchanges, except for a number of the last ones."""
         while self._unended > behind:
             self._advance(inf)
 
@@ -266,23 +266,25 @@ class _RunningStep:
             self._sent = _Flight(next_round)
 
     def _until(self, end: float) -> None:
-        """Let the queue go on alone until a moment."""
+        """Let the queue continue alone until a point of time."""
         while self._sent is not None and self.now < end:
             self._advance(end)
         self.now = max(self.now, end)
 
-    def _advance(self, end: float, own: _Flight | None = None) -> None:
-        """Go on until some messages have been sent or arrive, but not beyond a moment.
+    def _advance(self, end: float, foreground: _Flight | None = None) -> None:
+        """Continue until some messages have been sent or arrive, but not beyond a point of time.
 
         Parameters
         ----------
-        own
-            Those of the program that are being sent beside the queue's.
+        foreground
+            Messages of the program that are sent at the same time as the queue's.
         """
         queued, now = self._sent, self.now
         if queued is not None and not queued.routes:
             end = min(end, queued.arrives)
-        sending = [flight for flight in (own, queued) if flight is not None and flight.routes]
+        sending = [
+            flight for flight in (foreground, queued) if flight is not None and flight.routes
+        ]
         if sending:
             routes = [route for flight in sending for route in flight.routes]
             rates = self._messages.rates(tuple(routes))
@@ -308,7 +310,7 @@ class _RunningStep:
             self._begin()
 
     def _state(self) -> _QueueState:
-        """Return what decides how the step goes on."""
+        """Return the state that determines how the step continues."""
         if self._sent is None:
             return _QueueState((), (), self.now)
         routes = self._sent.routes
@@ -317,7 +319,7 @@ class _RunningStep:
         return _QueueState((tuple(routes), *self._queue), seconds, self.now)
 
     def _skip(self, seconds: float) -> None:
-        """Set the clock ahead, with all as it is."""
+        """Set the clock ahead, without other changes."""
         self.now += seconds
         if self._sent is not None:
             self._sent.arrives += seconds

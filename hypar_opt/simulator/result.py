@@ -50,9 +50,10 @@ class FullestExperts:
     parts
         Of its experts.
     tokens
-        Of the fullest part, over the mean of all.
+        The tokens of the fullest part, relative to the mean.
     mean_bytes, bytes
-        What an accelerator receives in a step: in the mean, and if it is the fullest at each layer.
+        The bytes that an accelerator receives in a step: in the mean, and if it is the fullest at
+        each layer.
     """
 
     layer: str
@@ -75,8 +76,8 @@ class LinkTraffic:
     seconds_at_capacity
         Seconds that the busier direction's bytes would take at the link's full bandwidth.
     count
-        The links that it stands for, each with this traffic: more than one only where an array's
-        links are not listed, but one for all that are loaded alike.
+        The number of links that it represents, each with this traffic; more than 1 only if an
+        array's links are not listed individually.
     """
 
     link: str
@@ -154,8 +155,8 @@ class StepResult(Documented):
         ran in lockstep. For a step in lockstep it equals ``seconds`` without overlap, and is an
         upper bound with overlap; otherwise, as around rings with unequal hops, it is not a bound.
     lower_bound
-        No schedule of these tasks takes less, except for rounding: in lockstep the critical path,
-        which is ``closed_form`` without overlap; otherwise the longest of uncontended messages,
+        No schedule of these tasks takes less, up to rounding: in lockstep the critical path, which
+        is ``closed_form`` without overlap; otherwise the longest of uncontended messages,
         computations, and the busiest channel's bytes.
     layers
         Times by layer and pass, in the order of the step; they add up to ``seconds``.
@@ -175,14 +176,14 @@ class StepResult(Documented):
         Computations and messages simulated.
     trace
         The spans of every accelerator and link, if recorded: of the last micro-batch.
-    of_training
-        `RunOptions.of_training`.
+    stated_training
+        `RunOptions.stated_training`.
     device_memory
-        What adds up to ``memory``, on a machine of kernels. On others ``memory`` counts every
-        layer's input and output with their errors, of a micro-batch, without recomputation and
-        sharding.
+        The breakdown of ``memory`` on an accelerator with kernels. On others ``memory`` counts
+        every layer's input and output with their errors, of a micro-batch, without recomputation
+        and sharding.
     experts
-        None where all parts of experts have as many tokens.
+        None if all parts of experts have equally many tokens.
     """
 
     # The keys are the format of `simulate --json`, and do not follow the fields' names.
@@ -202,7 +203,7 @@ class StepResult(Documented):
         Column("capacity", path="memory.capacity"),
         *("vault_words", "events"),
         Column("experts", absent=None),
-        *training_columns(attrgetter("of_training")),
+        *training_columns(attrgetter("stated_training")),
     )
 
     plan: Plan = field(compare=False)
@@ -223,7 +224,7 @@ class StepResult(Documented):
     vault_words: int
     events: int
     trace: StepTrace | None = None
-    of_training: Mapping[str, int | Words] = FrozenDict()
+    stated_training: Mapping[str, int | Words] = FrozenDict()
     device_memory: DeviceMemory | None = None
     experts: FullestExperts | None = None
 

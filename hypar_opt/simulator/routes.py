@@ -198,7 +198,7 @@ class ClassRoutes(RouteTable):
         pairs = list(zip(self.firsts.tolist(), receivers.tolist(), strict=True))
         return self.class_of[receivers].tolist(), self.numbers(pairs)
 
-    def of_each_class(self, channels: Indices) -> list[int]:
+    def class_representatives(self, channels: Indices) -> list[int]:
         """Return one channel of each class that some channels are of."""
         first = np.unique(self._classes.channels[channels], return_index=True)[1]
         one: list[int] = channels[first].tolist()

@@ -42,24 +42,24 @@ from hypar_opt.simulator.uncontended import Seconds
 from hypar_opt.units import format_si
 
 MAX_WORK = 10**9
-"""Upper bound on a step's computations and messages of accelerators that differ, times these: a
-minute or so. An event may change the rates of all messages in flight, which are as many."""
+"""Upper bound on the work of a step: computations and messages of distinct accelerators, times the
+number of these; about a minute. An event may change the rates of all messages in flight."""
 
 _SECONDS_OF_WORK = 3e-8
-"""The time of one of these, to estimate how long a refused step would take."""
+"""The seconds of a unit of work, to estimate how long a refused step would take."""
 
 MAX_ROUNDS = 2 * 10**6
 """Upper bound on the computations and messages of one accelerator: minutes of simulation."""
 
 MIN_WORK_IN_PHASES = 10**7
-"""A step of less work is run at once, in seconds at most: phases have costs of their own."""
+"""A step of less work is run as a whole, in seconds at most: phases have an overhead."""
 
 _TIMES_LESS = 4
 """The work of a step over that of its phases, at least: phases that meet on a link are run again,
 together, which may take longer than the step at once."""
 
 _TO_REPEAT = 4
-"""In lockstep, so many rounds in a row are run before the others are added."""
+"""In lockstep, the consecutive rounds that are run before the others are added."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Measurements:
     segments: tuple[tuple[Segment, ...], ...] = ()
 
     def after(self, other: Measurements, times: int) -> Measurements:
-        """Return what was measured after so many steps of the same tasks, spans left out."""
+        """Return the measurements after a number of steps of other tasks, without spans."""
 
         def added(name: str) -> tuple[float, ...]:
             pairs = zip(getattr(self, name), getattr(other, name), strict=True)
@@ -133,9 +133,9 @@ def run(
 ) -> Measurements:
     """Simulate the tasks on every accelerator, with messages over the links.
 
-    As long as all accelerators do the same at the same instants, one is simulated and stands for
-    them; otherwise one of each class that does, event by event. If that is long, and exchanges
-    neither overlap nor are recorded, they are simulated one by one, where that saves work.
+    In lockstep, one accelerator is simulated and represents all; otherwise one of each equivalence
+    class, event by event. If that is long, and exchanges neither overlap nor are recorded, they are
+    simulated one by one if that saves work.
 
     Parameters
     ----------
@@ -144,9 +144,9 @@ def run(
     record
         Whether to keep the spans of every accelerator and the segments of every link.
     efficiency
-        Of overlap: while an accelerator computes and a queue of its exchanges runs beside it, both
-        run at 1 / (2 - efficiency) of the rate that they have at 1. Accelerators that are not in
-        lockstep are slowed down as the one that ends last.
+        The efficiency of overlap: while computations and a queue of exchanges overlap, both run at
+        1 / (2 - efficiency) of their rates. Accelerators that are not in lockstep are slowed down
+        like the one that ends last.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def run(
             try:
                 limit = _WorkLimit(work // _TIMES_LESS if work <= MAX_WORK else MAX_WORK)
                 phases = in_phases(tasks, interconnect, limit.add, deadline)
-                return _of_phases(tasks, phases, interconnect)
+                return _join_phases(tasks, phases, interconnect)
             except RefusedError:
                 pass  # run at once, or refused as the whole step
         return _by_classes(tasks, classes, record, efficiency, deadline)
@@ -196,8 +196,8 @@ def seconds_of(
 ) -> float:
     """Return the seconds that `run` measures, and nothing else.
 
-    Where one exchange runs at a time, and all accelerators do the same in each, those of each kind
-    of exchange are run alone, once, and the step takes its longest chain of tasks.
+    If one exchange runs at a time, in lockstep, each kind of exchange is run alone, once, and the
+    step takes its longest chain of tasks.
     """
     streams = {task.stream for task in tasks if isinstance(task, ExchangeTask)}
     waits = any(task.of_parts or task.after is not None for task in tasks)
@@ -228,7 +228,7 @@ def _alone(
     sent: tuple[float, ...],
     interconnect: Interconnect,
 ) -> float | None:
-    """Return the seconds of an exchange alone; None if accelerators do not all do the same."""
+    """Return the seconds of an exchange alone; None if accelerators are not in lockstep."""
     kind = ExchangeKind.GRADIENTS
     tasks = [ExchangeTask("", Phase.GRADIENT, kind, levels, digits, moved, rounds, sent=sent)]
     try:
@@ -239,7 +239,7 @@ def _alone(
 
 
 def _skips(tasks: Sequence[Task], *, record: bool = False) -> bool:
-    """Return whether of many rounds, where nothing else runs, those that repeat are added.
+    """Return whether repeated rounds, while nothing else runs, are added instead of run.
 
     Raises
     ------
@@ -253,12 +253,12 @@ def _skips(tasks: Sequence[Task], *, record: bool = False) -> bool:
 
 
 def _check(tasks: Sequence[Task], simulated: int) -> None:
-    """Refuse a step in which so many rounds of an accelerator would have to be simulated.
+    """Refuse a step with too many rounds of an accelerator to simulate.
 
     Raises
     ------
     RefusedError
-        If they are more than `MAX_ROUNDS`.
+        If there are more than `MAX_ROUNDS`.
     """
     if simulated <= MAX_ROUNDS:
         return
@@ -288,15 +288,15 @@ def _by_classes(
     efficiency: float,
     deadline: Deadline,
 ) -> Measurements:
-    """Simulate an accelerator of each class, and of rounds that repeat themselves one."""
+    """Simulate an accelerator of each class, and one of repeated rounds."""
     _check_work(tasks, routes, record=record)
     return _run(tasks, routes, efficiency, deadline, record=record, skip=not record)
 
 
 def event_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = False) -> int:
-    """Return a step's computations and messages of accelerators that differ, times these."""
+    """Return the work of a step: computations and messages times distinct accelerators."""
     differ = routes.accelerators
-    # What a slow link delays gets around all classes, and comes back; then rounds are alike.
+    # Delays by a slow link travel around all classes once; then rounds are equal.
     max_rounds = None if record else 2 * differ
     return differ**2 * sum(_rounds(task, max_rounds) for task in tasks)
 
@@ -323,23 +323,23 @@ def _check_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool) -> 
 
 
 class _WorkLimit:
-    """What the phases of a step, of which some are run again with others, may take together."""
+    """A limit on the total work of a step's phases, some of which are run again with others."""
 
-    def __init__(self, most: int) -> None:
-        self._left = most
+    def __init__(self, limit: int) -> None:
+        self._left = limit
 
     def add(self, tasks: Sequence[Task], routes: ClassRoutes) -> None:
-        """Count the work of a phase that is to be run event by event; refuse what is too much."""
+        """Count the work of a phase that is to be run event by event; refuse too much work."""
         self._left -= event_work(tasks, routes)
         if self._left < 0:
             raise RefusedError("the step's phases are too much work")
 
 
 def _simulated_instead(tasks: Sequence[Task], interconnect: Interconnect) -> str:
-    """Return what to use in place of a step that is refused: no option that it has already."""
+    """Return an alternative to a refused step, with options that it does not have already."""
     options = []
     if stream_count(tasks) > 1:
-        options.append((argument("overlap", "none"), _one_by_one))
+        options.append((argument("overlap", "none"), _without_overlap))
     if any(len(task.levels) > 1 for task in tasks if isinstance(task, ExchangeTask)):
         options.append((argument("collective", "pairwise"), partial(_pairwise, interconnect)))
     for chosen in (*((option,) for option in options), options):
@@ -351,7 +351,7 @@ def _simulated_instead(tasks: Sequence[Task], interconnect: Interconnect) -> str
     return "fewer accelerators"
 
 
-def _one_by_one(task: Task) -> Task:
+def _without_overlap(task: Task) -> Task:
     """Return a task that overlaps with no other."""
     if isinstance(task, ComputeTask):
         return replace(task, after=None)
@@ -367,7 +367,7 @@ def _pairwise(interconnect: Interconnect, task: Task) -> Task:
 
 
 def _is_simulated(tasks: Sequence[Task], interconnect: Interconnect) -> bool:
-    """Return whether a step is no more work than is simulated."""
+    """Return whether a step's work is within the limits."""
     if sum(map(_rounds, tasks)) > MAX_ROUNDS:
         return False
     if not any(task.of_parts for task in tasks):
@@ -383,17 +383,17 @@ def _is_simulated(tasks: Sequence[Task], interconnect: Interconnect) -> bool:
     return event_work(tasks, routes) <= MAX_WORK
 
 
-def _of_phases(
+def _join_phases(
     tasks: Sequence[Task], phases: Sequence[StepPhase], interconnect: Interconnect
 ) -> Measurements:
     """Return the measurements of a step in phases, one after the other on each link."""
     ends = np.concatenate([phase.ends for phase in phases])
     moved = np.sum([phase.channel_bytes for phase in phases], axis=0)
     busy = np.sum([phase.busy for phase in phases], axis=0)
-    return _of_ends(tasks, interconnect, ends, moved, busy)
+    return _measured_one_by_one(tasks, interconnect, ends, moved, busy)
 
 
-def _of_ends(
+def _measured_one_by_one(
     tasks: Sequence[Task],
     interconnect: Interconnect,
     ends: Seconds,
@@ -445,7 +445,7 @@ def _run(
     last = ends.index(seconds)
     segments = network.segments if record else ()
     if efficiency < 1:
-        # What runs at the same time is slowed down alike: the same step on a slower clock.
+        # Overlapping tasks are slowed down equally: the same step on a slower clock.
         slowed = _slowed(tasks, spans[last], efficiency)
         spans = [
             tuple(span._replace(start=slowed(span.start), end=slowed(span.end)) for span in track)
@@ -476,33 +476,33 @@ def _run(
 def _slowed(
     tasks: Sequence[Task], spans: Sequence[TaskSpan], efficiency: float
 ) -> Callable[[float], float]:
-    """Return what maps an instant of a run to one of a run at some efficiency of overlap."""
-    both = np.array(overlapped(tasks, spans)).reshape(-1, 2)
-    extra = (1 - efficiency) * np.diff(both, axis=1).ravel()
+    """Return a function from instants of a run to those at an efficiency of overlap."""
+    overlaps = np.array(overlapped(tasks, spans)).reshape(-1, 2)
+    extra = (1 - efficiency) * np.diff(overlaps, axis=1).ravel()
     before = np.append(0.0, extra.cumsum())
 
     def slowed(instant: float) -> float:
-        number = int(both[:, 0].searchsorted(instant))  # of those that have begun
+        number = int(overlaps[:, 0].searchsorted(instant))  # of those that have begun
         if not number:
             return instant
-        start, end = both[number - 1]
+        start, end = overlaps[number - 1]
         inside = min(instant, end) - start
         return float(instant + before[number - 1] + (1 - efficiency) * inside)
 
     return slowed
 
 
-def _rounds(task: Task, most: int | None = None) -> int:
+def _rounds(task: Task, max_rounds: int | None = None) -> int:
     """Return the computations or messages of every accelerator in a task.
 
     Parameters
     ----------
-    most
-        Of rounds in a row, so many are counted; None for all.
+    max_rounds
+        The most consecutive rounds that are counted; None for all.
     """
     if isinstance(task, ComputeTask):
         return 1
     rounds = task.rounds
-    if most is not None:
-        rounds = tuple(many._replace(times=min(most, many.times)) for many in rounds)
+    if max_rounds is not None:
+        rounds = tuple(many._replace(times=min(max_rounds, many.times)) for many in rounds)
     return messages_in(rounds)

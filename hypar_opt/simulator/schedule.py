@@ -50,16 +50,16 @@ class Schedule:
     buckets
         The nodes whose gradients are all-reduced together, in the order of the backward pass.
     overlap
-        Which exchanges overlap what follows: one of `hypar_opt.simulator.streams.OVERLAPS`.
+        Which exchanges overlap with what follows: one of `hypar_opt.simulator.streams.OVERLAPS`.
     repeats
-        What the backward pass computes again.
+        What the backward pass recomputes.
     updates
-        The seconds in which each node's weights are updated; none where that is not counted.
+        The seconds in which each node's weights are updated; empty if that is not modelled.
     units
         The nodes whose weights are gathered together where they are prefetched: as
         `hypar_opt.workload.recomputation.units_of`.
     epilogues
-        The seconds of what follows each node's products, where that runs again by itself.
+        The seconds of what follows each node's products, for when only that runs again.
     """
 
     workload: Workload
@@ -114,38 +114,39 @@ class Schedule:
         return self._tasks(steps, layer, phase, key) if steps else []
 
     def joined(self, keys: Iterable[ExchangeKey], layer: str, phase: Phase) -> list[ExchangeTask]:
-        """Return the exchanges of the weights or gradients of several nodes: one over each stage.
+        """Return the joined exchanges of the weights or gradients of several nodes.
 
-        It has the bytes of all that are over the same levels, and its latency once.
+        One over each stage, with the bytes of all that are over the same levels, and its latency
+        once.
         """
         joined: defaultdict[tuple[int, int, Sequence[int]], list[ExchangeTask]] = defaultdict(list)
         for key in keys:
             for kind, steps in _by_kind(self.exchanges.get(key, ())):
                 exchanges = self._tasks(steps, layer, phase, key)
                 middle = len(exchanges) // 2
-                for place, exchange in enumerate(exchanges):
+                for position, exchange in enumerate(exchanges):
                     level, over = exchange.levels[0], exchange.levels
                     if kind is StepKind.REDUCE_SCATTER:  # from the deepest level up
                         joined[0, -level, over].append(exchange)
                     elif kind is StepKind.ALL_REDUCE:
-                        side = (place > middle) - (place < middle)
+                        side = (position > middle) - (position < middle)
                         joined[2 + side, -level if side < 0 else level, over].append(exchange)
                     else:
                         joined[4, level, over].append(exchange)
-        return [_sum_of(joined[place]) for place in sorted(joined)]
+        return [_sum_of(joined[position]) for position in sorted(joined)]
 
     def gradients(self, nodes: Sequence[int], layer: str) -> Iterator[list[list[ExchangeTask]]]:
-        """Yield the exchanges of a bucket's gradients: of those reduced alike together.
+        """Yield the exchanges of a bucket's gradients, joined if they have equal levels.
 
-        A layer that is all in one part of H1 is reduced by itself, there alone. What is scattered
-        in each micro-batch comes before what its shards are all-reduced over.
+        A layer that is all in one part of H1 is reduced within that part. Scatters of each
+        micro-batch come before all-reduces of the shards.
         """
         of_gradients = Phase.GRADIENT, ExchangeKind.GRADIENTS
         for group in range(len(REDUCTION_GROUPS)):
-            together: defaultdict[_Alike, list[Sequence[LevelBytes]]] = defaultdict(list)
+            together: defaultdict[_ReductionLevels, list[Sequence[LevelBytes]]] = defaultdict(list)
             for node in nodes:
                 if steps := self.exchanges.get(ExchangeKey(*of_gradients, node, group)):
-                    # In one of several parts of H1 others send nothing.
+                    # If a layer is in one part of H1, the others send nothing.
                     together[tuple((step.level, step.silent) for step in steps)].append(steps)
             yield [
                 self._tasks(
@@ -160,7 +161,7 @@ class Schedule:
     def _tasks(
         self, steps: Sequence[LevelBytes], layer: str, phase: Phase, of: ExchangeKey
     ) -> list[ExchangeTask]:
-        """Return the exchanges of some steps, of a tensor or of several together."""
+        """Return the exchanges of some steps, of one or several tensors."""
         key = tuple(steps), phase, of.tensor, of.group
         if key not in self._task_cache:
             self._task_cache[key] = [*self._new_tasks(steps, layer, phase, of)]
@@ -171,7 +172,7 @@ class Schedule:
 
     @cached_property
     def _task_cache(self) -> dict[tuple[object, ...], list[ExchangeTask]]:
-        """The tasks of exchanges that were asked for: those of equal blocks are equal."""
+        """A cache of the tasks of exchanges: those of equal blocks are equal."""
         return {}
 
     def _new_tasks(
@@ -179,7 +180,7 @@ class Schedule:
     ) -> Iterator[ExchangeTask]:
         """Yield the exchanges over the levels of some steps, always between pairs at boundaries.
 
-        Those of gradients and weights at the end of a step are once in it.
+        Those of gradients and weights at the end of a step occur once.
         """
         tensor = of.tensor
         between = self.pairs if tensor in _BETWEEN_PAIRS else self.collective
@@ -216,7 +217,7 @@ class Schedule:
 def _by_kind(
     steps: Sequence[LevelBytes],
 ) -> Iterator[tuple[StepKind | None, Sequence[LevelBytes]]]:
-    """Yield the steps of a tensor: those of an all-reduce apart, which may follow its scatter."""
+    """Yield the steps of a tensor, separately those of an all-reduce that may follow a scatter."""
     for _, group in groupby(steps, key=lambda step: step.step is StepKind.ALL_REDUCE):
         members = tuple(group)
         yield members[0].step, members
@@ -242,8 +243,8 @@ _BETWEEN_PAIRS = (ExchangeKind.BOUNDARY, ExchangeKind.HALOS)
 _BY_USE, _ONCE = (REDUCTION_GROUPS.index((word,)) for word in ("weights", "gradients"))
 """Weights are gathered for each use where they are split, and once where gradients are."""
 
-_Alike = tuple[tuple[int, tuple[int, ...]], ...]
-"""The levels that gradients are reduced over, and the parts of H1 that send nothing there."""
+_ReductionLevels = tuple[tuple[int, tuple[int, ...]], ...]
+"""The levels over which gradients are reduced, and the parts of H1 that send nothing."""
 
 
 class Crossing(NamedTuple):
@@ -256,7 +257,7 @@ class Crossing(NamedTuple):
     times
         2 to reduce-scatter and gather, else 1.
     collective
-        What it does there; None if the reading only says how many bytes move.
+        The collective; None if the reading only says how many bytes move.
     """
 
     stage: tuple[int, ...]
@@ -316,10 +317,10 @@ class _Step:
         self._bucket_of = {node: bucket for bucket in schedule.buckets for node in bucket}
 
     def begin(self, phase: Phase) -> None:
-        """Schedule what comes before a pass."""
+        """Schedule what precedes a pass."""
 
     def end(self) -> None:
-        """Schedule what comes behind the backward pass."""
+        """Schedule what follows the backward pass."""
 
     def forward(self, layer: int) -> None:
         """Schedule a layer's forward pass."""
@@ -347,7 +348,8 @@ class _Step:
         self._reduce_gradient(layer, computed)
         error = self._computed(layer, phase, computed)
         error = self._reduction(layer, phase, ExchangeKind.HALOS, error)
-        # Last backward, as they are first forward: in another order more bytes would move.
+        # Last in the backward pass, as they come first forward: in another order more bytes would
+        # move.
         for boundary in self._workload.boundaries_read[layer]:
             source = self._ends[boundary].source
             self._errors[source] += self._conversion(boundary, layer, phase, error)
@@ -376,7 +378,7 @@ class _Step:
         self._exchange(key, layer, phase, ())
 
     def _forward_again(self, layer: int, operands: Dependencies) -> Dependencies:
-        """Run what runs again of a layer's forward pass; with exchanges, unless it is alone."""
+        """Run a layer's recomputation; with exchanges, unless it is recomputed by itself."""
         phase, repeats = Phase.FORWARD, self._schedule.repeats
         together, word = repeats.recomputed.get(layer) is not None, repeats.by_op.get(layer)
         if together or word:
@@ -397,7 +399,7 @@ class _Step:
         return operands
 
     def _converted_again(self, layer: int, operands: Dependencies) -> Dependencies:
-        """Convert what a layer reads with others, unless that is kept, or one of them has."""
+        """Convert a layer's shared inputs, unless they are kept or already converted."""
         again = self._schedule.repeats.converted_again
         for boundary in self._workload.boundaries_read[layer]:
             node = self._ends[boundary].source
@@ -417,7 +419,7 @@ class _Step:
     def _error_of(self, layer: int) -> Dependencies:
         """Return the tasks after which the error of a layer's output is complete."""
         if layer not in self._stored:
-            # The error of an output that nobody reads is the loss's, known once it is computed.
+            # The error of an output without readers is the loss's, known once it is computed.
             return self._errors[layer] or self._maps[layer]
         boundary = self._stored[layer]
         errors = self._errors[self._ends[boundary].target]

@@ -33,7 +33,7 @@ from hypar_opt.simulator.step import (
     program,
     repeats_on,
 )
-from hypar_opt.simulator.tasks import ExchangeTask, Task, of_one_micro_batch
+from hypar_opt.simulator.tasks import ExchangeTask, Task, before_last_micro_batch
 from hypar_opt.step.states import states_from_rows
 from hypar_opt.step.work import layer_macs, local_words
 
@@ -120,7 +120,7 @@ def simulate_step(
         vault_words=between_vaults * (array.accelerator.vaults - 1),
         events=measured.events,
         trace=trace_of(measured, tasks, array.interconnect) if options.trace else None,
-        of_training=FrozenDict(options.of_training),
+        stated_training=FrozenDict(options.stated_training),
         experts=fullest_experts(plan.problem, workload, rows, repeats),
     )
 
@@ -139,7 +139,7 @@ def step_times(
     repeats = repeats_on(plan.network.description, plan.problem, workload, array, options)
     return StepTimes(
         seconds_of(tasks, on, efficiency=array.efficiency_of_overlap),
-        seconds_of(of_one_micro_batch(tasks), on, efficiency=array.efficiency_of_overlap),
+        seconds_of(before_last_micro_batch(tasks), on, efficiency=array.efficiency_of_overlap),
         launching(plan.problem, workload, array, repeats),
     )
 
@@ -177,7 +177,7 @@ def _measured(tasks: Sequence[Task], array: Array, options: RunOptions) -> Measu
     before = options.micro_batches - 1
     if not before:
         return measured
-    earlier = run(of_one_micro_batch(tasks), interconnect, efficiency=efficiency)
+    earlier = run(before_last_micro_batch(tasks), interconnect, efficiency=efficiency)
     return measured.after(earlier, before)
 
 
@@ -186,7 +186,7 @@ def _bounds(
 ) -> tuple[float, float]:
     """Return the seconds of all micro-batches in sequence, and at least."""
     before = options.micro_batches - 1
-    earlier = of_one_micro_batch(tasks) if before else ()
+    earlier = before_last_micro_batch(tasks) if before else ()
     sequence, lowest = (
         bound(tasks, interconnect) + (before * bound(earlier, interconnect) if before else 0.0)
         for bound in (in_sequence, critical_path if in_lockstep else lower_bound)

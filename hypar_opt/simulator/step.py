@@ -307,7 +307,9 @@ def _seconds(
     if options.profile is None:
         works = _works(problem, workload, array, options)
         computed = [work.passes(workload, states, phases) for work in works]
-        return {phase: _of_parts([seconds[phase] for seconds in computed]) for phase in phases}
+        return {
+            phase: _seconds_by_part([seconds[phase] for seconds in computed]) for phase in phases
+        }
     names = [layer.name for layer in workload.layers]
     measured = options.profile.seconds(names, workload.batch, [phase.value for phase in phases])
     # Nodes that layers share compute nothing.
@@ -336,7 +338,7 @@ def _works(problem: Problem, workload: Workload, array: Array, options: RunOptio
     ]
 
 
-def _of_parts(seconds: Sequence[Sequence[Fraction]]) -> list[float] | list[OfParts]:
+def _seconds_by_part(seconds: Sequence[Sequence[Fraction]]) -> list[float] | list[OfParts]:
     """Return seconds by node: of the parts of H1, if there is more than one."""
     columns = [list(map(float, column)) for column in seconds]
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
@@ -364,7 +366,7 @@ def _updates(
         return []
     works = _works(problem, workload, array, options)
     states = states_from_rows(rows, len(workload.nodes))
-    return _of_parts([work.updates(workload, states, repeats) for work in works])
+    return _seconds_by_part([work.updates(workload, states, repeats) for work in works])
 
 
 def _epilogues(
@@ -375,4 +377,4 @@ def _epilogues(
         return [0.0] * len(workload.nodes)
     states = states_from_rows(rows, len(workload.nodes))
     works = _works(problem, workload, array, options)
-    return _of_parts([work.epilogues(workload, states) for work in works])
+    return _seconds_by_part([work.epilogues(workload, states) for work in works])

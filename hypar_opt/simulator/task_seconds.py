@@ -37,16 +37,16 @@ def overlapped(tasks: Sequence[Task], spans: Sequence[TaskSpan]) -> list[tuple[f
     queued = _joined(
         [(start, end) for start, end, task in ordered if tasks[task].stream != FOREGROUND]
     )
-    both = []
-    place = 0
+    overlaps = []
+    position = 0
     for start, end in queued:
-        while place < len(computing) and computing[place][1] <= start:
-            place += 1
-        number = place
+        while position < len(computing) and computing[position][1] <= start:
+            position += 1
+        number = position
         while number < len(computing) and computing[number][0] < end:
-            both.append((max(start, computing[number][0]), min(end, computing[number][1])))
+            overlaps.append((max(start, computing[number][0]), min(end, computing[number][1])))
             number += 1
-    return both
+    return overlaps
 
 
 def _uncovered(spans: Sequence[TaskSpan], covered: Sequence[tuple[float, float]]) -> list[float]:

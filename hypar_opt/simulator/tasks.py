@@ -169,7 +169,7 @@ def changed(task: Changed, **fields: Any) -> Changed:
     return copied
 
 
-def of_one_micro_batch(tasks: Sequence[Task]) -> list[Task]:
+def before_last_micro_batch(tasks: Sequence[Task]) -> list[Task]:
     """Return the tasks of a micro-batch before the last: those of the last alone take no time."""
     return only(tasks, lambda task: not task.once)
 

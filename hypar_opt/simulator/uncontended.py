@@ -169,7 +169,9 @@ def run_uncontended(
                 by_sender = np.ascontiguousarray(starts.T)
                 in_rounds += [_Lane(its, seconds, by_sender) for its, seconds in sending]
         ends.append(now)
-    if not all(_fits(channel, in_rounds, routes) for channel in routes.of_each_class(crowded)):
+    if not all(
+        _fits(channel, in_rounds, routes) for channel in routes.class_representatives(crowded)
+    ):
         return None
     return UncontendedStep(np.array(ends), sent, *_on_links(in_rounds, routes))
 
@@ -210,11 +212,11 @@ def _crowded(rounds: Sequence[Sequence[LoneMessages]], interconnect: Interconnec
     places = iter(np.split(place, np.cumsum([len(its.share) for its in messages])))
     largest = np.zeros(len(crossed))
     for lanes in rounds:
-        taken = np.zeros(len(crossed))
+        used = np.zeros(len(crossed))
         for its in lanes:
             rates = its.share / its.seconds_per_byte[its.traffic.message]
-            np.add.at(taken, next(places), rates)
-        np.maximum(largest, taken, out=largest)
+            np.add.at(used, next(places), rates)
+        np.maximum(largest, used, out=largest)
     of_channels = np.bincount(crossed % channels, largest, channels)
     return np.flatnonzero(of_channels > interconnect.float_capacities * (1 + RELATIVE_TOLERANCE))
 

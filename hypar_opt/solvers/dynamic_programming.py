@@ -107,7 +107,7 @@ def _by_thresholds(table: ThresholdTable, deadline: Deadline) -> tuple[int, tupl
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
-    # Python's integers: exact at any size, and quicker than an array's one by one.
+    # Python's integers: exact at any size, and faster than array entries one by one.
     pairs = list(map(as_list, table.pairs))
     if len(table.ends) < len(table.data) - 1:
         pairs = _with_gaps(table, pairs)
@@ -159,8 +159,8 @@ def _with_gaps(table: ThresholdTable, pairs: Sequence[Sequence[int]]) -> list[li
 class ChainDP:
     """The cheapest paths along a chain of two choices, layer by layer.
 
-    ``gap`` is the cost of the cheapest path that ends in model parallelism, less that of the
-    cheapest that ends in data: every decision depends on this difference alone.
+    ``gap`` is the cost of the cheapest path that ends in model parallelism, minus that of the
+    cheapest that ends in data parallelism: all decisions depend only on this difference.
     """
 
     def __init__(self) -> None:

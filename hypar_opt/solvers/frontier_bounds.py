@@ -1,9 +1,9 @@
-"""What an assignment costs at least beside each frontier, with its loads at a price.
+"""Lower bounds on assignments through each frontier, with loads at a price.
 
-Loads at a price are costs: a Lagrangian relaxation of the capacity. Two passes over the layers find
-the least sum of what is decided before each frontier and of what is left behind it; together they
-tell which frontiers are in no assignment of interest. Sums are floats, a little is left for
-rounding, and the integers of the assignments decide.
+Loads at a price are costs: a Lagrangian relaxation of the capacity. Two passes over the layers
+compute the least sums before each frontier and behind it; together they show which frontiers are in
+no assignment of interest. Sums are floats with a margin for rounding, and the exact integers of
+assignments decide.
 
 Source: Fisher, "The Lagrangian relaxation method for solving integer programming problems",
 Management Science 27, 1981.
@@ -33,16 +33,16 @@ MAX_ENTRIES = 2**25
 """The most combinations of ports of frontiers and columns, over all layers."""
 
 TOO_MANY = "layers have too many ways to be compared within a capacity"
-"""Why there is no answer, where frontiers or what completes them are too many."""
+"""The reason for no answer if there are too many frontiers, or completions of them."""
 
-_MOST_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
-"""Of an array in NumPy: layers of a frontier take one each, if they have one port only, too."""
+_MAX_AXES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+"""The most axes of an array in NumPy: each layer of a frontier takes one, even with one port."""
 
 _ROUNDING = 2.0**-30
 """A bound on the relative rounding of a sum of floats, for up to a million layers."""
 
 _NEAR = 8
-"""Layers before and behind a narrow place among which none is narrower."""
+"""The distance in layers within which no place is narrower than a narrow one."""
 
 _PRICES = 32
 """The most prices that are tried."""
@@ -50,14 +50,14 @@ _PRICES = 32
 
 @dataclass(frozen=True, eq=False)
 class FrontierBounds:
-    """The least sums of costs and loads at a price, before and behind each frontier.
+    """The least sums of costs and priced loads, before and behind each frontier.
 
     Parameters
     ----------
     price
-        Of a unit of load, in the units of sums.
+        The price of a unit of load, in the units of sums.
     shift
-        Binary digits of costs that sums leave out.
+        The binary digits of costs that sums drop.
     most
         The highest sum of an assignment of interest.
     before, behind
@@ -74,7 +74,7 @@ class FrontierBounds:
 
     @classmethod
     def of(cls, graph: LoadedGraph, most: int, price: Fraction) -> FrontierBounds:
-        """Find those of assignments whose sum is at most so much.
+        """Compute the bounds for assignments up to a sum.
 
         Raises
         ------
@@ -133,10 +133,11 @@ def _sums(
     entries, layers = 0, len(sizes)
     for layer, frontier in enumerate(graph.frontiers[:-1]):
         entries += sizes[layer] * prod(sizes[one] for one in frontier)
-        if entries > MAX_ENTRIES or len(frontier) >= _MOST_AXES:
+        if entries > MAX_ENTRIES or len(frontier) >= _MAX_AXES:
             raise RefusedError(TOO_MANY)
     sums: list[Floats] = []
-    """By layer: its own and its earlier neighbours' part, an axis for each of its frontier's."""
+    """By layer, its charge and that of edges to earlier neighbours, with an axis per layer of its
+    frontier."""
     for layer, frontier in enumerate(graph.frontiers[:-1]):
         lowest = np.full(sizes[layer], np.inf)
         charged = _charged(graph.costs[layer], graph.loads[layer], price, shift)
@@ -162,7 +163,7 @@ def _sums(
 
 
 def best_price(graph: LoadedGraph, capacity: int) -> tuple[Fraction, int, int | None]:
-    """Return the price of loads whose least sum bounds most, the bound, and a cost that fits.
+    """Return the price of loads with the best bound, the bound, and a cost that fits.
 
     Of the first limit alone.
 
@@ -183,7 +184,7 @@ def best_price(graph: LoadedGraph, capacity: int) -> tuple[Fraction, int, int | 
         behind = _sums(graph, extension, scaled, shift)[1]
         for layer, loads in enumerate(graph.loads):
             charges = extension.charges(layer, frontier)
-            rest = extension.each_after(behind[layer + 1], layer, frontier)
+            rest = extension.remaining_after(behind[layer + 1], layer, frontier)
             column = int((_charged(charges, loads, scaled, shift) + rest).argmin())
             cost, load = cost + int(charges[column]), load + int(loads[column, 0])
             frontier = extension.after(layer, frontier, column)

@@ -1,7 +1,7 @@
 """A graph's charges and loads, and the frontiers of its layers in an order.
 
-Layers are decided in their order. What is left to decide depends on the ports of the frontier
-alone: the decided layers with a neighbour that is not.
+Layers are decided in their order. The remaining decisions depend only on the ports of the frontier:
+the decided layers with an undecided neighbour.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Frontier = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class LoadedGraph:
-    """A graph's charges and loads; each layer has columns of its own.
+    """A graph's charges and loads; each layer has its own columns.
 
     Parameters
     ----------
     costs
         By layer: ``(columns,)``.
     loads
-        By layer: ``(columns, limits)``. Prices are those of the first limit's.
+        By layer: ``(columns, limits)``. Prices apply to the first limit.
     ports
-        What a layer's neighbours see of each column, by layer: ``(columns,)``.
+        The port of each column, on which edges to neighbours depend, by layer: ``(columns,)``.
     edges
         By pairs of layers, the earlier one first: ``(ports, ports)``.
     """
@@ -48,7 +48,7 @@ class LoadedGraph:
 
     @cached_property
     def zero(self) -> Integers:
-        """The sum of no charges or loads, ``(1,)``: of integers of any size where some are."""
+        """An empty sum of charges or loads, ``(1,)``, of Python's integers if any array is."""
         arrays = (*self.costs, *self.loads, *self.edges.values())
         return np.zeros(1, np.result_type(*{array.dtype for array in arrays}))
 
@@ -75,14 +75,14 @@ class LoadedGraph:
 def edges_between(
     table: ClassTable, columns: Sequence[NDArray[np.intp]], order: Sequence[int]
 ) -> dict[tuple[int, int], Integers]:
-    """Return what pairs of layers are charged, by their places in an order.
+    """Return the charges of pairs of layers, by their positions in an order.
 
     Parameters
     ----------
     columns
-        Those of a table that are left of each layer.
+        The remaining columns of each layer.
     """
-    place = {node: n for n, node in enumerate(order)}
+    position = {node: n for n, node in enumerate(order)}
     edges: dict[tuple[int, int], Integers] = {}
     cache: dict[Hashable, Integers] = {}
     contents = [column.tobytes() for column in columns]
@@ -91,7 +91,7 @@ def edges_between(
         key = kind, contents[source], contents[target]
         if key not in cache:
             cache[key] = table.pairs(kind, columns[source], columns[target])
-        pair, charged = (place[source], place[target]), cache[key]
+        pair, charged = (position[source], position[target]), cache[key]
         if pair[0] > pair[1]:
             pair, charged = pair[::-1], charged.T
         edges[pair] = edges[pair] + charged if pair in edges else charged
@@ -99,7 +99,7 @@ def edges_between(
 
 
 def narrow_order(sizes: Sequence[int], ends: NDArray[np.intp]) -> list[int]:
-    """Return layers of so many columns in an order whose frontiers have few combinations.
+    """Return an order of layers whose frontiers have few combinations of columns.
 
     Greedy: of the frontier's neighbours, the one that leaves the fewest is next.
     """
@@ -128,11 +128,11 @@ def narrow_order(sizes: Sequence[int], ends: NDArray[np.intp]) -> list[int]:
 
 
 class Extension:
-    """What it costs to decide one more layer, and the frontier that this leaves."""
+    """The cost of deciding one more layer, and the resulting frontier."""
 
     def __init__(self, graph: LoadedGraph) -> None:
         self._graph = graph
-        # Where each frontier finds its ports in the one before with the new port behind.
+        # The positions of each frontier's ports in the previous frontier followed by the new port.
         self.kept = [
             [(*frontier, layer).index(one) for one in graph.frontiers[layer + 1]]
             for layer, frontier in enumerate(graph.frontiers[:-1])
@@ -143,7 +143,7 @@ class Extension:
         ]
 
     def charges(self, layer: int, frontier: Frontier) -> Integers:
-        """Return what each column of a layer costs beside those of a frontier."""
+        """Return the cost of each column of a layer, given the ports of a frontier."""
         total = self._graph.costs[layer]
         for place, pairs in self.read[layer]:
             total = total + pairs[frontier[place]][self._graph.ports[layer]]
@@ -154,10 +154,10 @@ class Extension:
         entries = (*frontier, int(self._graph.ports[layer][column]))
         return tuple([entries[place] for place in self.kept[layer]])
 
-    def each_after(
+    def remaining_after(
         self, table: NDArray[np.float64], layer: int, frontier: Frontier
     ) -> NDArray[np.float64]:
-        """Return what a table has for the frontier that each column leaves, ``(columns,)``."""
+        """Return a table's entries for the frontier after each column, ``(columns,)``."""
         entries: tuple[Any, ...] = (*frontier, self._graph.ports[layer])
         values = table[tuple([entries[place] for place in self.kept[layer]])]
         return np.broadcast_to(values, len(self._graph.ports[layer]))

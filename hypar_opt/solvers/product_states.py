@@ -73,10 +73,10 @@ def cheapest_by_bounds(
 ) -> tuple[int, int, list[int]]:
     """Return the least cost where a table's pairs are lower bounds, a bound, and the states.
 
-    Columns that are in no assignment whose bound is within a threshold are fixed: left out. The
-    others are solved exactly, by a threshold that rises until the optimum is within it. If more
-    pairs than are charged are left, the cost is that of the best assignment known, and above the
-    bound. Parameters and errors are those of `cheapest_states`; its states are those without a
+    Columns that are in no assignment whose bound is within a threshold are excluded (reduced-cost
+    fixing). The others are solved exactly, with a threshold that rises until the optimum is within
+    it. If too many pairs remain to be charged, the cost is that of the best known assignment, above
+    the bound. Parameters and errors are those of `cheapest_states`; its states are those without a
     time limit.
     """
     assert table.exact is not None
@@ -131,8 +131,8 @@ def costs_to_come(table: FactoredTable, deadline: Deadline = NEVER) -> list[Inte
     Returns
     -------
     list of (states,) arrays
-        In the table's units, a layer's own charge included; no more than the penalty, which stands
-        for all assignments that pay it: sums of several would need wider integers.
+        In the table's units, including the layer's charge; at most the penalty, which represents
+        all assignments that pay it: sums of several would need wider integers.
 
     Raises
     ------

@@ -50,7 +50,7 @@ class PseudoBoolean:
     def of(cls, table: CostTable | ThresholdTable) -> PseudoBoolean:
         """Return the function of a table of two choices in which every layer is allowed one."""
         if isinstance(table, ThresholdTable):
-            return cls._of_thresholds(table)
+            return cls._threshold_functions(table)
         dtype = np.int64 if table.max_total < _MAX_COST else np.object_
         first, second = table.node.T.astype(dtype)
         graph = graph_of(table.layers, table.ends)
@@ -65,7 +65,7 @@ class PseudoBoolean:
         return whole if table.allowed is None else whole._with_allowed(table.allowed)
 
     @classmethod
-    def _of_thresholds(cls, table: ThresholdTable) -> PseudoBoolean:
+    def _threshold_functions(cls, table: ThresholdTable) -> PseudoBoolean:
         beyond = max(table.max_total, table.parts**table.levels) >= _MAX_COST
         dtype = np.object_ if beyond else np.int64
         data, model = (np.asarray(column, dtype)[:, None] for column in (table.data, table.model))

@@ -32,11 +32,11 @@ def canonical(
 ) -> SolveResult:
     """Return, of the assignments that tie with an optimum, the one every exact solver returns.
 
-    From the last layer back, the solver itself decides: with the later layers fixed, can this
-    layer have an earlier choice at the same cost? So ties are broken by the model that proved
-    the optimum, and the plan depends on no other solver. Layers are asked several at once, more
-    of them after each success: can any of them have an earlier choice, or, after one that could,
-    can all of them have their first?
+    From the last layer back, the solver itself decides: with the later layers fixed, can this layer
+    have an earlier choice at the same cost? So ties are broken by the model that proved the
+    optimum, and the plan depends on no other solver. Several layers are tested at once, more of
+    them after each success: can any of them have an earlier choice, or, after one that could, can
+    all of them have their first?
 
     A limit that comes while ties are broken leaves an optimum that may not be the canonical
     one: ``stopped_by`` then is ``time limit``.
@@ -74,7 +74,7 @@ def canonical(
             # It may differ in all layers not fixed yet.
             assignment = list(tied.assignment or ())
             if assignment[lowest] != first[lowest]:
-                continue  # an even earlier choice of this layer may tie too
+                continue  # an even earlier choice of this layer may tie, too
             together, moving = 2 * len(group), True
         elif ties or (moving and len(group) > 1):
             together = len(group) // 2
@@ -94,7 +94,7 @@ def _not_first(assignment: Sequence[int], first: NDArray[np.intp], layer: int) -
 def _fix(
     allowed: NDArray[np.bool_], layers: Iterable[int], choices: Sequence[int] | NDArray[np.intp]
 ) -> None:
-    """Allow the given choices alone at some layers."""
+    """Allow only the given choices at some layers."""
     for layer in layers:
         allowed[layer] = False
         allowed[layer, choices[layer]] = True

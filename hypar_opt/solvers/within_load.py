@@ -1,10 +1,10 @@
 """The cheapest assignments of a graph whose loads add up to at most capacities, one by one.
 
-For each frontier the Pareto front of what completes it, in cost and loads, is computed from the
-end; from the start, the assignment with the least bound is extended, which these tell exactly.
-With loads at a price, least sums leave out what is in no assignment of interest. Between places
-with few frontiers, paths are of few kinds: those of equal blocks are found once, and fronts are
-kept at these places alone.
+For each frontier the Pareto front of its completions, in cost and loads, is computed from the end;
+from the start, the assignment with the least bound, exact by these fronts, is extended. With loads
+at a price, least sums exclude what is in no assignment of interest. Between places with few
+frontiers there are few kinds of paths: those of equal blocks are computed once, and fronts are kept
+only at these places.
 
 Source: docs/algorithms.md.
 """
@@ -37,16 +37,16 @@ MAX_LABELS = 4_000_000
 """The most entries of all fronts."""
 
 _PARTS_OF_GAP = (16, 8, 4, 2, 1)
-"""Of a gap, the parts above the bound in which an optimum is sought in turn."""
+"""The parts of a gap above the bound in which an optimum is sought in turn."""
 
 _AT_ONCE = 2**20
 """Entries of fronts that are joined at once, in about 0.2 s: between checks of the deadline."""
 
-_OF_SEVERAL = 2**13
-"""Those of several limits, in about as long."""
+_AT_ONCE_OF_SEVERAL = 2**13
+"""The same with several limits, in about equal time."""
 
 _RESOLUTION = 2**10
-"""So many parts of the gap tell bounds of equal blocks apart."""
+"""The parts of the gap to which bounds of equal blocks are rounded."""
 
 Front = tuple[Integers, Integers]
 """Costs ``(paths,)`` and loads ``(paths, limits)`` of the paths that no other dominates.
@@ -55,16 +55,16 @@ By ascending loads of the first limit.
 """
 
 Loads = tuple[int, ...]
-"""By limits, of what is decided."""
+"""Loads of decided layers, by limit."""
 
 Paths = Sequence[tuple[Frontier, Front]]
-"""The fronts of paths from a frontier to others further on."""
+"""The fronts of paths from a frontier to later ones."""
 
 
 def cheapest_within(
     graph: LoadedGraph,
     capacities: Sequence[int],
-    most: int,
+    highest: int,
     deadline: Deadline,
     price: Fraction | None = None,
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -73,25 +73,25 @@ def cheapest_within(
     Parameters
     ----------
     capacities : (limits,)
-    most
-        The highest cost that is of interest.
+    highest
+        The highest cost of interest.
     price
-        That of a unit of the first limit's load, at which sums are to leave out assignments; by
-        default the best.
+        The price of a unit of the first limit's load, at which sums exclude assignments; by default
+        the best price.
 
     Raises
     ------
     RefusedError
-        If there are too many frontiers, or what completes them.
+        If there are too many frontiers, or completions of them.
     NoAnswerError
         If the deadline passes.
     """
-    limits = {most}
+    limits = {highest}
     if price is None:
         price, bound, upper = best_price(graph, capacities[0])
         if upper is not None:
             sought = (bound + -(-(upper - bound) // part) for part in _PARTS_OF_GAP)
-            limits |= {min(limit, most) for limit in sought}
+            limits |= {min(limit, highest) for limit in sought}
     last = -1
     for upto in sorted(limits):
         at_most = upto + int(price * capacities[0])
@@ -104,12 +104,12 @@ def cheapest_within(
 
 @dataclass(frozen=True, eq=False)
 class LabelledGraph:
-    """The Pareto fronts of what completes frontiers, within capacities and up to a sum.
+    """The Pareto fronts of completions of frontiers, within capacities and up to a sum.
 
     Parameters
     ----------
     fronts
-        By narrow place: what completes each frontier.
+        By narrow place, the completions of each frontier.
     ends
         By layer, the next of these places.
     paths
@@ -126,18 +126,18 @@ class LabelledGraph:
         cls,
         graph: LoadedGraph,
         capacities: Sequence[int],
-        most: int,
+        highest: int,
         deadline: Deadline,
         price: Fraction,
     ) -> LabelledGraph:
-        """Find them; parameters and errors are those of `cheapest_within`.
+        """Compute the fronts; parameters and errors are those of `cheapest_within`.
 
         Parameters
         ----------
-        most
+        highest
             The highest sum of interest: of a cost, and of the first limit's load at the price.
         """
-        bounds = FrontierBounds.of(graph, most, price)
+        bounds = FrontierBounds.of(graph, highest, price)
         between = _PathsBetween(bounds, deadline)
         places = bounds.narrow_places
         fronts: dict[int, dict[Frontier, Front]] = {places[-1]: {(): _none(graph)}}
@@ -148,7 +148,7 @@ class LabelledGraph:
             paths += between.of(first, last)
         labels = 0
         room = np.array(capacities, graph.zero.dtype)
-        # What is decided before a place loads no less than the lightest columns.
+        # Layers decided before a place load at least as much as their lightest columns.
         lightest = [room - room, *(loads.min(axis=0) for loads in graph.loads)]
         before = np.cumsum(lightest, axis=0)
         for first, last in reversed([*pairwise(places)]):
@@ -170,14 +170,14 @@ class LabelledGraph:
         return cls(bounds, fronts, ends, paths)
 
     def cheapest(
-        self, capacities: Sequence[int], most: int, deadline: Deadline
+        self, capacities: Sequence[int], highest: int, deadline: Deadline
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield assignments as `cheapest_within`, for no more of each than is labelled."""
+        """Yield assignments as `cheapest_within`, up to the labelled costs and capacities."""
         layers = len(self.bounds.graph.costs)
-        # Of equal bounds the one that is decided furthest is extended.
+        # Of equal bounds the one with most decided layers is extended.
         waiting: list[tuple[int, int, int, Loads, Frontier, tuple[int, ...]]] = []
         start = self._least(0, (), capacities)
-        if start is not None and start <= most:
+        if start is not None and start <= highest:
             waiting.append((start, 0, 0, (0,) * len(capacities), (), ()))
         while waiting:
             bound, undecided, cost, load, frontier, decided = heappop(waiting)
@@ -188,20 +188,20 @@ class LabelledGraph:
             deadline.check()
             extended = self._extended(layer, frontier, cost, load, capacities)
             for column, total, spent, loaded, after in extended:
-                if total <= most:
+                if total <= highest:
                     entry = total, -layer - 1, spent, loaded, after, (*decided, column)
                     heappush(waiting, entry)
 
     def first_of_cheapest(
-        self, capacities: Sequence[int], most: int, order: Sequence[int], deadline: Deadline
+        self, capacities: Sequence[int], highest: int, order: Sequence[int], deadline: Deadline
     ) -> tuple[int, list[int]] | None:
         """Return the least cost, and the canonical assignment of that cost; None if it is higher.
 
-        The one that is first if columns are compared from the last layer back.
+        The canonical one is first if columns are compared from the last layer back.
 
         Parameters
         ----------
-        most
+        highest
             The highest cost of interest.
         order
             The number of each layer, from 0.
@@ -213,7 +213,7 @@ class LabelledGraph:
             By their numbers.
         """
         lowest = self._least(0, (), capacities)
-        if lowest is None or lowest > most:
+        if lowest is None or lowest > highest:
             return None
         digits = max(map(len, self.bounds.graph.costs)).bit_length()
         # A label is an assignment, whose columns are digits of its rank, and its loads.
@@ -235,11 +235,11 @@ class LabelledGraph:
             decided[number] = True
             while undecided and decided[undecided - 1]:
                 undecided -= 1
-            # All can be completed: where layers from the last back are decided, their digits tell.
+            # All can be completed: if layers from the last back are decided, their digits decide.
             shift = digits * undecided
             least_rank = min(rank >> shift for few in further.values() for rank, _ in few)
             labels = {
-                key: _undominated(label for label in few if label[0] >> shift == least_rank)
+                key: _pareto_labels(label for label in few if label[0] >> shift == least_rank)
                 for key, few in further.items()
             }
         ((rank, _),) = labels[(), lowest]
@@ -250,7 +250,7 @@ class LabelledGraph:
     ) -> Iterator[tuple[int, int, int, Loads, Frontier]]:
         """Yield a layer's columns with which a frontier can be completed within the capacities.
 
-        With each the least cost of that, and the cost, the loads and the frontier that it leaves.
+        With each comes the least cost of a completion, and the resulting cost, loads and frontier.
         """
         extension, loads = self.bounds.extension, self.bounds.graph.loads[layer].tolist()
         for column, further in enumerate(extension.charges(layer, frontier).tolist()):
@@ -262,15 +262,18 @@ class LabelledGraph:
                 yield column, cost + further + rest, cost + further, loaded, after
 
     def _least(self, layer: int, frontier: Frontier, room: Sequence[int]) -> int | None:
-        """Return the least cost that completes a frontier within loads; None if nothing does."""
+        """Return the least cost that completes a frontier within loads; None if impossible."""
         graph = self.bounds.graph
         if layer in self.fronts:
-            ways: Paths = [(frontier, _none(graph))]
+            paths_so_far: Paths = [(frontier, _none(graph))]
             fronts = self.fronts[layer]
         else:
-            ways, fronts = self.paths[layer].get(frontier, ()), self.fronts[self.ends[layer]]
+            paths_so_far, fronts = (
+                self.paths[layer].get(frontier, ()),
+                self.fronts[self.ends[layer]],
+            )
         sums: list[int] = []
-        for end, (costs, loads) in ways:
+        for end, (costs, loads) in paths_so_far:
             rest, amounts = fronts.get(end, (costs[:0], loads[:0]))
             if len(room) == 1:
                 fitting = amounts[:, 0].searchsorted(room[0] - loads[:, 0], "right")
@@ -289,13 +292,13 @@ def _none(graph: LoadedGraph) -> Front:
 
 
 def _fit(loads: Integers, room: Sequence[int] | Integers) -> NDArray[np.bool_]:
-    """Return which loads, ``(..., limits)``, are at most so many."""
+    """Return which loads, ``(..., limits)``, fit the remaining room."""
     fits: NDArray[np.bool_] = np.array(loads <= np.array(room, loads.dtype), bool)
     return np.asarray(fits.all(axis=-1))
 
 
-def _undominated(labels: Iterable[tuple[int, Loads]]) -> list[tuple[int, Loads]]:
-    """Return labels, by ascending ranks, without those of which a lower rank has no more load."""
+def _pareto_labels(labels: Iterable[tuple[int, Loads]]) -> list[tuple[int, Loads]]:
+    """Return labels, by ascending ranks, without those that a lower rank dominates in loads."""
     front: list[tuple[int, Loads]] = []
     for rank, load in sorted(labels):
         if not any(all(map(le, other, load)) for _, other in front):
@@ -311,24 +314,24 @@ def _joined(
     room: Integers,
     deadline: Deadline,
 ) -> Front:
-    """Return the front of what completes a frontier, given that of where its paths lead.
+    """Return the front of a frontier's completions, given the fronts at the ends of its paths.
 
     Parameters
     ----------
     above
-        The highest sum of interest, less the least before the frontier.
+        The highest sum of interest, minus the least before the frontier.
     room : (limits,)
-        The capacities, less the least loads before it.
+        The capacities, minus the least loads before it.
     """
     none = _none(bounds.graph)
-    at_once = _AT_ONCE if len(room) == 1 else _OF_SEVERAL
+    at_once = _AT_ONCE if len(room) == 1 else _AT_ONCE_OF_SEVERAL
     parts, entries = [(none[0][:0], none[1][:0])], 0
     for end, (charges, amounts) in paths:
-        rest = fronts[end]
-        step = max(1, at_once // max(1, len(rest[0])))
+        tail = fronts[end]
+        step = max(1, at_once // max(1, len(tail[0])))
         for start in range(0, len(charges), step):
-            cost = (charges[start : start + step, None] + rest[0]).ravel()
-            load = amounts[start : start + step, None] + rest[1]
+            cost = (charges[start : start + step, None] + tail[0]).ravel()
+            load = amounts[start : start + step, None] + tail[1]
             load = load.reshape(-1, load.shape[-1])
             of_interest = _fit(load, room) & (bounds.charged(cost, load) <= above)
             parts.append((cost[of_interest], load[of_interest]))
@@ -356,7 +359,7 @@ def _front_of(parts: Iterable[Front]) -> Front:
 
 
 class _PathsBetween:
-    """The paths between narrow places, found once for layers that are alike."""
+    """The paths between narrow places, computed once for equal layers."""
 
     def __init__(self, bounds: FrontierBounds, deadline: Deadline) -> None:
         self._bounds, self._deadline = bounds, deadline
@@ -382,7 +385,7 @@ class _PathsBetween:
         ]
 
     def of(self, first: int, last: int) -> Sequence[Mapping[Frontier, Paths]]:
-        """Return, for the layers between two places, the paths from each frontier to the second.
+        """Return the paths between two places, from each frontier of the first.
 
         Raises
         ------
@@ -392,7 +395,7 @@ class _PathsBetween:
         ends = bounds.alive[last]
         behind = np.array([bounds.behind[last][end] for end in ends])
         lowest = behind.min(initial=bounds.most)
-        # Rounded so that they are equal for layers that are alike, and leave out no more.
+        # Rounded so that they are equal for equal layers, and exclude no more.
         more = np.floor((behind - lowest) / self._part).astype(int).tolist()
         above = [
             [

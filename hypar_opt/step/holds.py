@@ -1,9 +1,9 @@
-"""What accelerators hold in a training step: each tensor once, and while which layers run.
+"""What accelerators hold in a training step: each tensor once, and when it is live.
 
-Weights, gradients and the optimizer's state are held all the time, and from a layer's forward to
-its backward pass what it saves for the latter. Other tensors are there for a moment, while some
-layers run. A hold says how the choices of a node divide a tensor's axes; what accelerators hold of
-it in a state, or an accelerator in a plan, follows from that alone.
+Weights, gradients and the optimizer's state are held throughout, and saved activations from a
+layer's forward to its backward pass. Other tensors are transient: they are live while some layers
+run. A `Hold` says how the choices of a node divide a tensor's axes; what accelerators hold of it in
+a state, or one accelerator in a plan, follows from that alone.
 
 Source: docs/memory.md.
 """
@@ -59,15 +59,15 @@ class WeightBytes(NamedTuple):
     def of(
         cls, element_bytes: int, optimizer: str | int, gradient_bytes: int | None = None
     ) -> WeightBytes:
-        """Return them for a precision: below 4 bytes an element the training is mixed.
+        """Return the bytes for a precision: below 4 bytes an element the training is mixed.
 
-        Gradients and state then are in single precision, with a copy of the weights among the
-        state: 2 + 4 + 12 bytes with Adam.
+        Gradients and state are then in single precision, and the state includes a copy of the
+        weights: 2 + 4 + 12 bytes with Adam.
 
         Parameters
         ----------
         optimizer
-            A name, or the bytes of its state for a weight.
+            Its name, or the bytes of its state per weight.
 
         Source: Micikevicius et al., "Mixed precision training", ICLR 2018; Korthikanti et al.,
         MLSys 2023, figure 1, has 18 bytes, Rajbhandari et al., "ZeRO", SC20, 16.
@@ -80,9 +80,9 @@ class WeightBytes(NamedTuple):
 _SLOTS = "k"
 
 REPLICA, DATA_REPLICA, SCATTERED, ONE_PART = -1, -2, -3, -4
-"""In place of the number of an axis that a choice splits: each part has all of the tensor, by data
-parallelism, which may shard it, or not; partial sums of it are reduce-scattered as its reader reads
-it; or one part alone has it."""
+"""In place of the number of the axis that a choice splits: each part has a replica, which data
+parallelism may shard, or not; partial sums are reduce-scattered into the layout that the reader
+needs; or a single part has all of the tensor."""
 
 
 class Hold(NamedTuple):
@@ -91,32 +91,32 @@ class Hold(NamedTuple):
     Parameters
     ----------
     node
-        Whose choices lay it out: its writer, the shared node of a tensor with several readers, or
-        of the network's input its first reader.
+        The node whose choices lay it out: its writer, the shared node of a tensor with several
+        readers, or for the network's input its first reader.
     bytes
         Of an element.
     sizes : (axes,)
         Before any split.
     split : (choices,)
-        The number of the axis that each choice splits; else one of `REPLICA` and its like.
+        The number of the axis that each choice splits; else `REPLICA` or another of those
+        constants.
     tensor
-        Of `KEPT`, or of `MOMENTS`.
+        One of `KEPT` or `TRANSIENT`.
     layers
-        While which layers run it is there; of what is held all the time, the layer it belongs to:
-        the first that saves a tensor, or that uses weights.
+        The layers during which it is live; of what is held throughout, the layer to which it
+        belongs: the first that saves the tensor, or that uses the weights.
     shards
-        The level from which on data parallelism splits replicas, if it does; of what is gathered
+        The level from which on data parallelism shards replicas, if it does; of what is gathered
         that of weights and that of gradients.
     gathered
-        Whether it is held whole, once for each of `shards` below which there are several parts.
-    border
-        Only so many more indices along each axis that is split are held, and not the tensor.
+        Whether it is held gathered, once for each of `shards` below which there are several parts.
+    halo
+        The width of its halo along each axis: then it is the halo that is held, not the tensor.
     certain
-        Whether the way in which the node's block is computed again says that it is there, and no
-        other block's.
+        Whether its presence depends on the recomputation of the node's block alone.
     load
-        Counts of tokens, in the ratios of which parts of an axis have the tensor; none where they
-        have equally many indices of each axis.
+        Counts of tokens along an axis, in proportion to which its parts have the tensor; empty
+        where parts have equally many indices.
     by_load
         The number of that axis.
     """
@@ -129,19 +129,19 @@ class Hold(NamedTuple):
     layers: Sequence[int] = ()
     shards: tuple[int, ...] = ()
     gathered: bool = False
-    border: tuple[int, ...] = ()
+    halo: tuple[int, ...] = ()
     certain: bool = True
     load: Load = ()
     by_load: int = -1
 
 
 KEPT = ("weights", "gradients", "state", "saved")
-"""What is held all the time, or from a forward to a backward pass."""
+"""What is held throughout, or from a forward to a backward pass."""
 
-MOMENTS = ("recomputed", "gathered", "logits", "errors", "scores", "borders")
-"""What is held for a moment: tensors that a backward pass computes again; weights and gradients
-that are sharded; a loss's values in single precision; errors between layers, in inference feature
-maps; errors of scores; and what a layer reads of other parts of images."""
+TRANSIENT = ("recomputed", "gathered", "logits", "errors", "scores", "borders")
+"""Transient tensors: those that a backward pass recomputes; gathered weights and gradients that are
+sharded; a loss's values in single precision; errors between layers, in inference feature maps;
+errors of scores; and halos of images."""
 
 
 class HoldRules:
@@ -150,9 +150,9 @@ class HoldRules:
     Parameters
     ----------
     workload
-        The tensors of a micro-batch, and what is computed again and sharded.
+        The tensors of a micro-batch, and what is recomputed and sharded.
     fused
-        What kernels do not write.
+        The tensors that fused kernels do not write.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class HoldRules:
         self._splits: dict[Hashable, tuple[int, ...]] = {}
 
     def of_weights(self, weight_bytes: WeightBytes) -> Iterator[Hold]:
-        """Yield weights, gradients and state, all the time and as passes gather what is sharded.
+        """Yield weights, gradients and state, and shards while passes have them gathered.
 
         Shared weights belong to the first layer that uses them.
         """
@@ -202,7 +202,7 @@ class HoldRules:
             yield from self._saved()
         for node in self._layers:
             yield from self._values(node)
-            yield from self._borders(node)
+            yield from self._halo_holds(node)
         yield from self._errors()
 
     def _values(self, node: int) -> Iterator[Hold]:
@@ -219,18 +219,18 @@ class HoldRules:
             hold = self._with_axes(node, self.element_bytes, layer.operator.inner)
             yield hold._replace(tensor="scores", layers=(node,))
 
-    def _borders(self, node: int) -> Iterator[Hold]:
-        """Yield what a layer reads of other parts of images: saved, and as errors for a moment.
+    def _halo_holds(self, node: int) -> Iterator[Hold]:
+        """Yield the halos of images that a layer reads: saved, and as transient errors.
 
-        Who reads its input backward, too, does not exchange the borders twice.
+        A layer that reads its input in the backward pass, too, does not exchange its halo twice.
         """
         layer, again = self.workload.nodes[node], self.workload.repeats.recomputed
         borders = (layer.borders.get(axis) for axis in SPATIAL)
         rows, columns = (border.halo if border else 0 for border in borders)
         if not rows + columns:
             return
-        border = (0, 0, 0, 0, rows, columns, 0)
-        hold = self._map(node, layer.input, reads=True)._replace(border=border)
+        halo = (0, 0, 0, 0, rows, columns, 0)
+        hold = self._map(node, layer.input, reads=True)._replace(halo=halo)
         if node in self.workload.readers:  # the network's input has no error
             yield hold._replace(tensor="borders", layers=(node,))
         if self.inference or not self._saves[node].inputs:
@@ -247,7 +247,7 @@ class HoldRules:
     def _errors(self) -> Iterator[Hold]:
         """Yield the error of each tensor, which exists from its last reader's pass to its writer's.
 
-        In inference a feature map, from its writer's pass to its last reader's.
+        In inference, each feature map, from its writer's pass to its last reader's.
         """
         last: dict[int, int] = {}
         for node in self._layers:
@@ -262,13 +262,13 @@ class HoldRules:
                 yield self._output(writer)._replace(tensor="errors", layers=layers)
 
     def _saved(self) -> Iterator[Hold]:
-        """Yield what is saved for a backward pass, and what that computes or converts again.
+        """Yield what is saved for a backward pass, and what that recomputes or converts again.
 
-        A tensor is kept as its writer stores it, and a network's input as its first reader reads
-        it; one that several layers read as it is stored for these, unless it is converted again. A
-        block keeps what it starts from, whatever its layers read of it backward; or, by operator,
-        what these read to run again, and of products that are followed by an activation or a pool
-        what is before these.
+        A tensor is kept in its writer's layout, the network's input in that of its first reader,
+        and a tensor with several readers in its stored layout, unless it is converted again. A
+        recomputed block keeps its inputs, whether or not its layers read them in the backward pass;
+        with recomputation by operator, it keeps what recomputed layers read, and of a product
+        followed by an activation or a pool the output before these.
         """
         again, by_op = self.workload.repeats.recomputed, self.workload.repeats.by_op
         segment = {node: first for node, first in again.items() if first is not None}
@@ -277,10 +277,10 @@ class HoldRules:
         saved: dict[Hashable, Hold] = {}
         certain: set[Hashable] = set()
         dropped: dict[int, dict[Hashable, Hold]] = {}
-        layers_of: dict[int, list[int]] = {}
+        members: dict[int, list[int]] = {}
         for node in self._layers:
             inside, saves, word = block_of.get(node), self._saves[node], by_op.get(node)
-            layers_of.setdefault(block_of.get(node, node), []).append(node)
+            members.setdefault(block_of.get(node, node), []).append(node)
             whole = node in segment
             for writer, hold in self._inputs(node):
                 within = inside is not None and block_of.get(writer) == inside
@@ -301,7 +301,7 @@ class HoldRules:
                     if self._keeps_alone(writer, node):
                         certain.add(writer)
             runs_again = whole or word == PASS
-            own_block = node if not whole and node in again else inside if runs_again else None
+            recomputing = node if not whole and node in again else inside if runs_again else None
             if word == EPILOGUE:
                 product = self._map(node, self.workload.nodes[node].output)
                 saved[node, "before activation"] = product._replace(tensor="saved", layers=(node,))
@@ -309,7 +309,7 @@ class HoldRules:
                 runs_again = True
             written = [
                 (inside if runs_again else None, self._written(node, epilogue=word == EPILOGUE)),
-                (own_block, self._own(node)),
+                (recomputing, self._private(node)),
             ]
             for block, holds in written:
                 for key, hold in holds:
@@ -320,21 +320,21 @@ class HoldRules:
                         dropped.setdefault(block, {}).setdefault(key, hold)
         for key, hold in saved.items():
             yield hold._replace(certain=key in certain)
-        for block, of_block in dropped.items():
-            for key, hold in of_block.items():
+        for block, holds_of_block in dropped.items():
+            for key, hold in holds_of_block.items():
                 if key not in saved:
-                    together = tuple(layers_of.get(block, (block,)))
-                    yield hold._replace(tensor="recomputed", layers=together)
+                    block_layers = tuple(members.get(block, (block,)))
+                    yield hold._replace(tensor="recomputed", layers=block_layers)
         for writer, users in readers.items():
             # From the first backward pass that reads it to the last.
             layers = range(min(users), max(users) + 1)
             yield self._output(writer)._replace(tensor="recomputed", layers=layers)
 
     def _keeps_alone(self, writer: int, reader: int) -> bool:
-        """Return whether a reader that keeps a tensor does so in each way of other blocks.
+        """Return whether a reader keeps a tensor however other blocks are recomputed.
 
-        Other blocks' ways are those that are not of the node whose choices lay the tensor out: the
-        writer, or of the network's input the first reader that keeps it.
+        Other blocks are those without the node whose choices lay the tensor out: the writer, or for
+        the network's input the first reader that keeps it.
         """
         if writer >= 0:
             same = self._blocks.get(writer) == self._blocks.get(reader)
@@ -344,7 +344,7 @@ class HoldRules:
 
     @cached_property
     def _blocks(self) -> dict[int, int]:
-        """The first layer of each node's block, however it is computed again."""
+        """The first layer of each node's block, in whichever way it is recomputed."""
         shared = self.workload.shared
         return {shared + n: block.start for block in segments(self.network) for n in block}
 
@@ -359,12 +359,12 @@ class HoldRules:
         return readers
 
     def _written(self, node: int, *, epilogue: bool) -> Iterator[tuple[Hashable, Hold]]:
-        """Yield a layer's output, before its activation or pool, where it saves it.
+        """Yield a layer's output, before its activation or pool, if it saves that.
 
         Parameters
         ----------
         epilogue
-            No more than what activations leave.
+            Only what activations leave.
         """
         layer, saves = self.workload.nodes[node], self._saves[node]
         if epilogue and not getattr(layer.operator, "activation", None):
@@ -376,14 +376,14 @@ class HoldRules:
         if saves.before_activation and not epilogue:
             yield (node, "before activation"), self._map(node, layer.output)
 
-    def _own(self, node: int) -> Iterator[tuple[Hashable, Hold]]:
-        """Yield what a layer saves that no other reads."""
+    def _private(self, node: int) -> Iterator[tuple[Hashable, Hold]]:
+        """Yield what a layer saves that no other layer reads."""
         for number, tensor in enumerate(self._saves[node].intermediates):
             bytes_ = tensor.elements * self.element_bytes + tensor.bytes
             yield (node, number), self._with_axes(node, bytes_, tensor.axes)
 
     def _inputs(self, node: int) -> Iterator[tuple[int, Hold]]:
-        """Yield the writer of each of a layer's inputs, below zero the network's, and its tensor.
+        """Yield the writer of each of a layer's inputs, negative for the network's, and its tensor.
 
         Ids, which have no error, are left out.
         """
@@ -409,7 +409,7 @@ class HoldRules:
         """Return a feature map as a node stores its output, or as it reads its first input."""
         extent = Boundary(0, 0, shape).extent
         load = self.workload.nodes[node].load if extent.experts > 1 else ()
-        if load:  # slots may be fractions, of all experts together they are whole
+        if load:  # slots per expert may be fractions, their sum is whole
             extent = extent._replace(experts=int(shape[1] * shape[3]))
         sizes = (extent.elements // prod(extent[1:]), *extent[1:])
         split = (self._read if reads else self._stored)[node]
@@ -420,7 +420,7 @@ class HoldRules:
         """Return a tensor of a node's own, with some of its axes."""
         sizes, choices = self.workload.nodes[node].sizes, self.workload.choices_of_nodes[node]
         axes = tuple([axis for axis in axes if axis in sizes])
-        key = id(choices), axes  # alike of many nodes
+        key = id(choices), axes  # the same for many nodes
         if key not in self._splits:
             pairs = zip(choices, self.workload.choices, strict=True)
             self._splits[key] = tuple([_split(axes, choice, word) for choice, word in pairs])
@@ -436,12 +436,12 @@ class HoldRules:
 
     @cached_property
     def _blocks_by_op(self) -> dict[int, tuple[int, ...]]:
-        """The nodes of the block of each node in one that keeps what its products leave."""
+        """The nodes of each node's block, if that keeps the outputs of products."""
         return {node: block for block in self.workload.repeats.blocks for node in block}
 
     @cached_property
     def _saves(self) -> list[Saved]:
-        """What each node saves: layers that are alike share their operator."""
+        """What each node saves: equal layers share their operator."""
         operators = {id(node.operator): node.operator for node in self.workload.nodes}
         saves = {key: operator.saves(fused=self.fused) for key, operator in operators.items()}
         return [saves[id(node.operator)] for node in self.workload.nodes]
@@ -464,11 +464,11 @@ def _split(axes: Axes, choice: Choice | None, word: str) -> int:
 def papers_holds(
     workload: Workload, element_bytes: int, optimizer_bytes: int, *, inference: bool
 ) -> Iterator[Hold]:
-    """Yield what nodes hold as the paper counts.
+    """Yield what nodes hold by the paper's count.
 
-    An accelerator holds its part of the weights, as many gradients and the optimizer's state for
-    each; of the input, and of the output before pooling, feature map and error of both. Inference
-    has no gradients, errors or state.
+    An accelerator holds its part of the weights, their gradients and the optimizer's state; and of
+    the input and of the output before pooling both feature map and error. Inference has no
+    gradients, errors or state.
 
     Parameters
     ----------
@@ -491,7 +491,7 @@ def papers_holds(
 
 @lru_cache(maxsize=1024)
 def _axes_of_addends(stored: Layouts) -> tuple[int, ...]:
-    """Return `axis_of_map` of each level of partial sums; addends that a reader takes are whole."""
+    """Return `axis_of_map` at each level of partial sums; accepted addends count as whole."""
     return tuple(REPLICA if layout == PARTIAL else axis_of_map(layout) for layout in stored)
 
 
@@ -521,12 +521,12 @@ def step_holds(
     Parameters
     ----------
     weight_bytes
-        In inference those of gradients and state are 0.
+        The bytes of gradients and state are 0 in inference.
     in_flight : (layers,)
-        For how many micro-batches at once each layer holds what it saves; none for one.
+        The number of micro-batches for which each layer holds what it saves; empty for 1.
     """
     repeats, once = workload.repeats, workload.single_pass or workload
-    # Ways to train share what either does not change.
+    # Weights and maps are cached separately: training modes often differ in one of them.
     again = with_repeats(
         once, Repeats(recomputed=repeats.recomputed, by_op=repeats.by_op, blocks=repeats.blocks)
     )
@@ -560,33 +560,32 @@ def _holds(
 
 
 class HoldArrays:
-    """Tensors as arrays: how much of each is held in states, or in a plan.
+    """Tensors as arrays, from which the bytes held in states, or in a plan, follow.
 
     Attributes
     ----------
     holds
         In which a node may occur several times.
     nodes, bytes, elements : (holds,)
-        Whose choices lay them out; of an element; and before any split.
+        The node whose choices lay each out; the bytes of an element; the elements before any split.
     replicated, lacks : (choices, holds)
-        Which choices leave a copy in each part: if nothing were sharded; and with what is sharded,
-        then by level.
+        Which choices leave a copy in each part: without sharding; and with it, then by level.
     """
 
     def __init__(self, holds: Sequence[Hold], choices: int, hierarchy: Hierarchy) -> None:
         self.holds, self._hierarchy = holds, hierarchy
         elements = [prod(hold.sizes) for hold in holds]
         bytes_ = [hold.bytes for hold in holds]
-        # Borders of rows and columns are no more than thrice the tensor.
-        self._most = 4 * hierarchy.accelerators * sum(map(mul, bytes_, elements))
-        dtype = exact_dtype(self._most)
+        # Halos of rows and columns have at most three times the elements of the tensor.
+        self._max_bytes = 4 * hierarchy.accelerators * sum(map(mul, bytes_, elements))
+        dtype = exact_dtype(self._max_bytes)
         self.nodes = np.array([hold.node for hold in holds], np.intp)
         self.bytes: Integers = np.array(bytes_, dtype)
         self.elements: Integers = np.array(elements, dtype)
         self._split = np.array([hold.split for hold in holds], np.intp).reshape(-1, choices).T
         self._gathered = np.array([hold.gathered for hold in holds], bool)
         self.lacks = self.replicated = np.isin(self._split, (REPLICA, DATA_REPLICA))
-        # Where replicas are sharded, by levels, choices and holds: once for each level to begin at.
+        # Where replicas are sharded: (levels, choices, holds) for each of `Hold.shards`.
         levels, begins = np.arange(hierarchy.levels)[:, None, None], (hold.shards for hold in holds)
         self._sharded = [
             (self._split == DATA_REPLICA) & (levels >= np.array(firsts))
@@ -596,16 +595,16 @@ class HoldArrays:
             self.lacks = self.replicated & (self._gathered | ~self._sharded[0])
 
     def of(self, *tensors: str) -> list[Hold]:
-        """Return those of some kinds, of `KEPT` and `MOMENTS`, but no borders."""
-        return [hold for hold in self.holds if hold.tensor in tensors and not hold.border]
+        """Return the holds of some of `KEPT` and `TRANSIENT`, without halos."""
+        return [hold for hold in self.holds if hold.tensor in tensors and not hold.halo]
 
     def in_states(self, nodes: Indices, states: States) -> Integers:
-        """Return the elements in all accelerators together, divided exactly.
+        """Return the elements in all accelerators together, with axes divided exactly.
 
         Parameters
         ----------
         nodes
-            The numbers of tensors, one of each node.
+            The numbers of holds, one of each node.
         """
         parts = nodes, states, self._hierarchy
         elements: Integers = self.elements[nodes] * copies(self.lacks, *parts)
@@ -618,16 +617,16 @@ class HoldArrays:
     def largest(
         self, programs: Sequence[Program], share: Share | None = None, *, exact: bool = False
     ) -> Integers:
-        """Return the bytes of each tensor on the accelerator of each plan that has most of it.
+        """Return the bytes of each tensor on the accelerator that has most of it, in each plan.
 
         Parameters
         ----------
         programs
             The layouts of plans of one workload.
         share
-            That of a part of H1, where parts are unequal: its accelerators count.
+            The share of a part of H1, where parts are unequal: its accelerators count.
         exact
-            Whether axes are divided exactly, and only the tensor's elements are rounded up.
+            Whether axes are divided exactly, so that only the number of elements is rounded up.
 
         Returns
         -------
@@ -637,7 +636,7 @@ class HoldArrays:
             return np.zeros((len(programs), len(self.holds)), np.int64)
         rows = np.stack([program.columns[:, self.nodes] for program in programs], axis=1)
         columns = np.arange(len(self.nodes))
-        split = self._split[rows, columns]  # of levels, programs and holds
+        split = self._split[rows, columns]  # (levels, programs, holds)
         plan, column = (split == SCATTERED).any(axis=0).nonzero()
         if len(plan):
             nodes = self.nodes[column].tolist()
@@ -646,9 +645,9 @@ class HoldArrays:
             ]
             splits, axes = split[:, plan, column], np.array([*map(_axes_of_addends, stored)]).T
             split[:, plan, column] = np.where(splits == SCATTERED, axes, splits)
-        dtype = exact_dtype(self._most * (share.total if share else 1))
+        dtype = exact_dtype(self._max_bytes * (share.total if share else 1))
         levels = np.array(self._hierarchy.sizes, dtype)[:, None, None]
-        sizes, border = (axis[:, None] for axis in self._axes)
+        sizes, halos = (axis[:, None] for axis in self._axes)
         sizes = sizes.astype(dtype)
         parts = np.ones((len(sizes), *split.shape[1:]), dtype)
         for axes, count in zip(split, self._hierarchy.sizes, strict=False):
@@ -661,13 +660,15 @@ class HoldArrays:
             indices = sizes * share.parts[share.part] if exact else share.indices(sizes)
             sizes = np.where(at_h1, indices, sizes)
             parts = np.where(at_h1, below * share.total if exact else below, parts)
-        divided = _up(sizes, parts)
-        elements = _up(sizes.prod(axis=0), parts.prod(axis=0)) if exact else divided.prod(axis=0)
+        divided = _ceil_div(sizes, parts)
+        elements = divided.prod(axis=0)
+        if exact:
+            elements = _ceil_div(sizes.prod(axis=0), parts.prod(axis=0))
         for column, plan, over, under in loaded:
             elements[plan, column] = -(-int(elements[plan, column]) * over // under)
-        if border.any():
-            beside = (divided + border * (parts > 1)).prod(axis=0) - divided.prod(axis=0)
-            elements = np.where(border.any(axis=0), beside, elements)
+        if halos.any():
+            beside = (divided + halos * (parts > 1)).prod(axis=0) - divided.prod(axis=0)
+            elements = np.where(halos.any(axis=0), beside, elements)
         if share and len(rows):
             words = programs[0].workload.choices
             has = [word not in PART_WORDS or PART_WORDS[word] == share.part for word in words]
@@ -676,14 +677,14 @@ class HoldArrays:
             where = np.arange(len(rows))[:, None, None], rows, columns
             shards = [np.where(sharded[where], levels, 1).prod(axis=0) for sharded in self._sharded]
             times = sum((count > 1).astype(dtype) for count in shards)
-            elements = np.where(self._gathered, elements * times, _up(elements, shards[0]))
+            elements = np.where(self._gathered, elements * times, _ceil_div(elements, shards[0]))
         amounts: Integers = self.bytes * elements
         return amounts
 
     def _parts_by_load(self, parts: Integers) -> list[tuple[int, int, int, int]]:
-        """Return the share of the part that has most of each tensor by its load, in each plan.
+        """Return the largest part's share of each tensor with a load, in each plan.
 
-        Its axis counts as one part from then on.
+        In ``parts``, the axis with the load is set to one part.
 
         Parameters
         ----------
@@ -704,12 +705,12 @@ class HoldArrays:
 
     @cached_property
     def _axes(self) -> tuple[Integers, Integers]:
-        """The sizes of axes and of borders: two of ``(axes, holds)``."""
+        """The sizes of axes and of halos: two of ``(axes, holds)``."""
         sizes = zip_longest(*(hold.sizes for hold in self.holds), fillvalue=1)
-        borders = (hold.border or (0,) * len(hold.sizes) for hold in self.holds)
-        dtype, rows = self.elements.dtype, zip_longest(*borders, fillvalue=0)
+        halos = (hold.halo or (0,) * len(hold.sizes) for hold in self.holds)
+        dtype, rows = self.elements.dtype, zip_longest(*halos, fillvalue=0)
         return np.array([*sizes], dtype), np.array([*rows], dtype)
 
 
-def _up(size: Integers, parts: Integers) -> Integers:
+def _ceil_div(size: Integers, parts: Integers) -> Integers:
     return -(-size // parts)

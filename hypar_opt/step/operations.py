@@ -21,34 +21,35 @@ class Collective(NamedTuple):
     Parameters
     ----------
     phase
-        The pass that it is part of; gradients' also where it gathers weights.
+        The pass that it is part of; `Phase.GRADIENT` also where it gathers updated weights.
     kind
-        None where a reading only says how much a boundary moves.
+        None if a reading only says how much a boundary moves.
     tensor
-        What is exchanged: of `TENSORS`.
+        What is exchanged: one of `TENSORS`.
     level
         From 0 for H1.
     quarters
         What all accelerators together receive across the level in a step, in quarters of an
         element, as the paper counts.
     times
-        In how many exchanges.
+        The number of exchanges.
     passes
         How often it crosses the level each time: twice to reduce-scatter and to all-gather.
     group
-        Exchanges of a node in a pass that have one number are one reduction over their levels; of
-        gradients the number of what is split there, in `REDUCTION_GROUPS`. Of a boundary 1 where
-        its all-to-alls are one over their levels.
+        Exchanges of a node in a pass with the same number are one reduction over their levels; for
+        gradients it is the number of what is sharded there, in `REDUCTION_GROUPS`. For a boundary,
+        1 if its all-to-alls are joined over their levels.
     messages
-        That one accelerator sends to each other part of the level, each time.
+        The messages that an accelerator sends to each other part of the level, each time.
     at_h1
-        Where parts of H1 are unequal, the names of layouts, and the numbers of those in which these
-        have the tensor before and after. Across H1 a boundary's quarters are then all of it.
+        Where parts of H1 are unequal, the names of layouts, and the numbers of the layouts in which
+        the parts have the tensor before and after. Across H1 a boundary's quarters are then those
+        of the whole tensor.
     node
-        Of one plan: the position in `Workload.nodes` of the layer whose tensor it is, of a boundary
-        that which reads it, and of weights in a run that which uses them.
+        In a plan, the position in `Workload.nodes` of the layer whose tensor it is; for a boundary,
+        of the layer that reads it; and for weights in a run, of the layer that uses them.
     boundary
-        Of one plan; None for a node's tensors.
+        In a plan, the boundary; None for a node's tensors.
     """
 
     phase: Phase
@@ -71,8 +72,8 @@ class Collective(NamedTuple):
         Raises
         ------
         HyparError
-            If they are not integers, as half an exchange of an odd number is not: the paper's
-            readings count so.
+            If they are not integers: the paper's readings count halves of exchanges, which may be
+            odd.
         """
         if np.any(self.quarters % 4):
             raise HyparError("a reading of the paper counts quarters of elements: charge these")
@@ -80,7 +81,7 @@ class Collective(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """What nodes compute in one pass: amounts of all accelerators together, each time.
+    """What nodes compute in one pass: amounts of all accelerators together, per repetition.
 
     Parameters
     ----------
@@ -89,9 +90,10 @@ class Kernel(NamedTuple):
     macs
         Multiply-accumulates.
     weights, operands, output, inner
-        The words of these tensors; the inner one is within a layer, as attention's scores.
+        The words of these tensors; the inner one is internal to a layer, such as attention's
+        scores.
     epilogue
-        Whether no more than what follows products runs: an activation.
+        Whether only what follows products runs: an activation.
     """
 
     phase: Phase
@@ -119,5 +121,5 @@ def by_level(operations: Iterable[Collective], levels: int) -> list[list[Collect
 
 
 TENSORS = ("statistics", "output", "error", "gradient", "weights", "halo", "input")
-"""A node's statistics, output and input's error, the gradient of its weights, and these; rows and
-columns at the borders of images; and a boundary's tensor."""
+"""A node's statistics, output, error of its input, gradient of its weights, and weights; halos of
+images; and a boundary's tensor."""

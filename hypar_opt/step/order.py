@@ -35,7 +35,7 @@ class PlanExchanges:
     Parameters
     ----------
     nodes, boundaries
-        Of each, in the order of a run within each pass.
+        The exchanges of each node, or boundary, within each pass in the order of a run.
     """
 
     workload: Workload
@@ -44,7 +44,7 @@ class PlanExchanges:
 
     @classmethod
     def of(cls, rules: StepRules, rows: Sequence[Sequence[int]]) -> PlanExchanges:
-        """Return what rules yield for a plan.
+        """Return the exchanges that rules yield for a plan.
 
         Parameters
         ----------
@@ -61,7 +61,7 @@ class PlanExchanges:
         operations = rules.boundary(np.arange(len(boundaries)), *of_ends)
         for exchange in _by_number(operations, len(boundaries)):
             number, (source, target) = exchange.node, ends[exchange.node].tolist()
-            if exchange.tensor == "output":  # which the boundary may pass on as addends
+            if exchange.tensor == "output":  # which the boundary may defer
                 nodes[source].append(exchange._replace(node=source))
             else:
                 boundaries[number].append(exchange._replace(node=target, boundary=number))
@@ -81,7 +81,7 @@ class PlanExchanges:
             yield from self._gradient(node)
 
     def _layer_exchanges(self, node: int, phase: Phase) -> Iterator[Collective]:
-        """Yield a layer's exchanges in a pass: of its inputs, its own, and of what is stored."""
+        """Yield a layer's exchanges in a pass: of its inputs, its own tensors, and its output."""
         into_shared = self.workload.boundary_into_shared.get(node)
         inputs = [self.boundaries[number] for number in self.workload.boundaries_read[node]]
         stored = [] if into_shared is None else self.boundaries[into_shared]
@@ -103,7 +103,7 @@ class PlanExchanges:
 
 
 def in_pass(exchanges: Iterable[Collective], phase: Phase) -> list[Collective]:
-    """Return those of some exchanges that are of a pass."""
+    """Return the exchanges that belong to a pass."""
     return [exchange for exchange in exchanges if exchange.phase is phase]
 
 
@@ -127,14 +127,14 @@ def _by_number(operations: Iterable[Collective], count: int) -> Iterator[Collect
 
 
 _TENSORS = ("halo", "statistics", "output", "error")
-"""What a node exchanges in its forward pass, in this order; backward the other way round."""
+"""What a node exchanges in its forward pass, in this order; backward in reverse."""
 
 _STEPS = (StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL, StepKind.ALL_GATHER)
 """The order of a conversion, forward and backward: the duals of its steps, in reverse."""
 
 
 def _place(exchange: Collective) -> tuple[int, int, bool, int]:
-    """Return the place of an exchange among those of its node or boundary in a pass.
+    """Return the sort key of an exchange among those of its node or boundary in a pass.
 
     What is reduce-scattered comes from the deepest level up, all else from the topmost down; and
     backward conversions in reverse, but for the levels of one all-to-all.
@@ -158,7 +158,7 @@ def _place(exchange: Collective) -> tuple[int, int, bool, int]:
 def exchanges_of_step(program: Program, phases: tuple[Phase, ...] = TRAINING) -> PlanExchanges:
     """Return the exchanges of a program's step.
 
-    Where the parts of H1 are unequal, an all-to-all between them is of whole indices.
+    Where the parts of H1 are unequal, an all-to-all between them moves whole indices.
     """
     reading = "joined" if program.joined else "executed"
     rules = rules_of(program.workload, program.hierarchy, reading, phases)

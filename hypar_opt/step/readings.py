@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 class Conversion(NamedTuple):
     """The exchange of a boundary, forward and backward, in quarters of an element.
 
-    Or arrays, of many boundaries.
+    Or arrays, for many boundaries.
     """
 
     forward: int = 0
@@ -61,7 +61,7 @@ class Conversion(NamedTuple):
 class Reading:
     """The factors of one reading, in quarters of an element, between the two halves of a group.
 
-    Between n parts each of the two passes of a reduction is charged n - 1 times as much.
+    Between n parts each of a reduction's two passes is charged n - 1 times as much.
 
     Parameters
     ----------
@@ -72,29 +72,29 @@ class Reading:
         A layer's output where the choice's axis is not among its own, per element: all-reduced
         forward, or reduce-scattered where the error is gathered.
     gathered_error
-        The same output's error, per element: all-gathered backward, the dual of the
+        The error of the same output, per element: all-gathered backward, the dual of the
         reduce-scatter.
     conversion
-        Returns what a boundary moves, given the layout that it is written in, another that it is
-        read in, the parts between which it moves, and the size of A.
+        Returns what a boundary moves, given the layout in which its tensor is written, that in
+        which it is read, the number of parts, and the tensor's size.
     input_error
         The error of a layer's input where the choice's axis is not among its own, per element:
         it leaves the layer as partial sums. None if the reading has no such choice.
     first_input_error
-        Whether that is charged for a network's first layer too, although no layer needs the
-        error of the network's input: AccPar's convention.
+        Whether ``input_error`` is also charged for a network's first layer, although no layer needs
+        the error of the network's input: AccPar's convention.
     before_pool
-        Whether a layer's output is counted before pooling, where a run reduces it, or after.
+        Whether a layer's output is counted before pooling, where a run reduces it, or after it.
     shared_tensors
         Whether a tensor with several readers is stored in one layout that each of them converts; if
         not, each edge is a boundary of Table 2.
     halves
-        Whether it is defined only for levels of two parts, as the paper's are.
+        Whether the reading is defined only for levels of two parts, as in the paper.
     gathers_last
-        Whether a layer's input that is read whole is all-gathered after all other exchanges of
-        it, so that its copies repeat none of these.
+        Whether a layer's input that is read whole is all-gathered after all its other exchanges, so
+        that no copies repeat these.
     joins_levels
-        Whether the all-to-alls of a conversion are one over all levels.
+        Whether the all-to-alls of a conversion are joined over all levels.
     """
 
     gradient: int

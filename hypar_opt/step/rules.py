@@ -1,8 +1,8 @@
-"""What a node exchanges in a state, and a boundary between two: the rules of a training step.
+"""What a node exchanges in a state, and a boundary between two states: a step's rules.
 
-States are given level by level: numbers, of one plan, or arrays that broadcast with the nodes for
-all states. Two rules of a contraction give all layouts (`hypar_opt.workload.operators.axes`): a
-result that lacks the axis of a choice is left as partial sums, which are reduced, and an operand
+States are given level by level: numbers, for one plan, or arrays that broadcast with the nodes, for
+all states. Two rules of a contraction determine all layouts (`hypar_opt.workload.operators.axes`):
+a result that lacks the axis of a choice is left as partial sums, which are reduced, and an operand
 that lacks it is replicated. What moves at a level is repeated by the copies of the tensor in other
 parts: levels above that lack its axis have one in each part, and so have levels at which it is a
 replica throughout.
@@ -61,7 +61,7 @@ _CONVERSIONS = (
     (StepKind.ALL_TO_ALL, StepKind.ALL_TO_ALL),
     (StepKind.ALL_GATHER, StepKind.REDUCE_SCATTER),
 )
-"""What converts a tensor that its target reads split, or whole; and the dual of either."""
+"""The steps that convert a tensor that its target reads split, or whole; and their duals."""
 
 
 class PartialSums(NamedTuple):
@@ -72,9 +72,9 @@ class PartialSums(NamedTuple):
     lacks : (choices, nodes)
         Whether a choice leaves an addend of it in each part.
     whole : (choices, nodes)
-        Whether each part of a choice reduces it for itself; None where no choice does.
+        Whether each part of a choice reduces it by itself; None if that is so for no choice.
     quarters : (nodes,)
-        Of an element, of the whole tensor, in a step.
+        Quarters of an element: of the whole tensor, in a step.
     times : (nodes,)
     """
 
@@ -100,10 +100,10 @@ class StepRules:
     phases
         The passes of the step: all three of training, or fewer.
     by_largest_shard
-        Whether amounts are as if all parts sent and received as much as the largest, where axes
-        are divided unevenly: of states over all levels. Otherwise they are what moves.
+        Whether amounts are scaled as if all parts sent and received as much as the largest shard,
+        where axes are divided unevenly: for states over all levels. Otherwise they are what moves.
     unequal
-        Whether parts of H1 are unequal: then operations say what H1 splits, for
+        Whether parts of H1 are unequal: then operations record what H1 splits, for
         ``hypar_opt.step.shares``.
     """
 
@@ -129,7 +129,7 @@ class StepRules:
     # Nodes
 
     def node(self, nodes: Indices, states: States) -> Iterator[Collective]:
-        """Yield what nodes reduce, topmost levels first, and exchange at borders of images."""
+        """Yield nodes' reductions, topmost levels first, and halo exchanges."""
         choices = [*level_choices(states)]
         for tensor in self._reduced:
             passes = tensor.passes if isinstance(tensor.passes, int) else tensor.passes[nodes]
@@ -139,11 +139,11 @@ class StepRules:
                 yield Collective(*moved, tensor.times[nodes], passes, at_h1=top)
         if Phase.GRADIENT in self.phases:
             yield from self._gradients(nodes, choices)
-        yield from self._borders(nodes, choices)
+        yield from self._halo_exchanges(nodes, choices)
 
     @cached_property
     def _reduced(self) -> list[PartialSums]:
-        """What passes reduce of nodes' outputs, statistics and, as the paper prints, errors."""
+        """What passes reduce: nodes' outputs, statistics and, in the paper's tables, errors."""
         workload, layouts, row = self.workload, self._layouts, self.reading
         whole = layouts.whole
         outputs = np.array(workload.outputs if row.before_pool else workload.pooled, object)
@@ -151,8 +151,11 @@ class StepRules:
         statistics = np.array([node.statistics for node in workload.nodes], object).T
         partial = (layouts.output < FIRST_SPLIT) & ~whole
         shared = (layouts.statistics < FIRST_SPLIT) & ~whole
-        # Replicas sum over the same channels, or rows of an average, each for itself.
-        sums, of_statistics = whole & partial.any(axis=0), whole & (statistics > 0).any(axis=0)
+        # Replicas sum over the same channels, or rows of an average, each by itself.
+        summed_whole, statistics_whole = (
+            whole & partial.any(axis=0),
+            whole & (statistics > 0).any(axis=0),
+        )
         # Only a run splits an all-reduce of partial sums over two passes; the sums of norms are
         # all-reduced in every reading.
         halves = bool(row.gathered_error)
@@ -160,12 +163,12 @@ class StepRules:
         kinds = (
             (StepKind.REDUCE_SCATTER, StepKind.ALL_GATHER) if halves else (StepKind.ALL_REDUCE,) * 2
         )
-        sums_of_passes = []
+        reduced = []
         factors = (Phase.FORWARD, row.partial_sum), (Phase.BACKWARD, row.gathered_error)
         for (phase, factor), kind, stats in zip(factors, kinds, statistics, strict=True):
             tensors: list[tuple[StepKind, str, Flags, Flags | None, Integers]] = [
-                (StepKind.ALL_REDUCE, "statistics", shared, of_statistics, row.gradient * stats),
-                (kind, "output", partial, sums, factor * outputs),
+                (StepKind.ALL_REDUCE, "statistics", shared, statistics_whole, row.gradient * stats),
+                (kind, "output", partial, summed_whole, factor * outputs),
             ]
             if phase is Phase.BACKWARD and row.input_error:
                 read = np.zeros(len(workload.nodes), bool)
@@ -179,17 +182,17 @@ class StepRules:
             times = exchanges_of(workload, phase)
             for kind_, name, lacks, repeated, quarters in tensors:
                 if phase in self.phases and lacks.any() and quarters.any():
-                    again = repeated if repeated is not None and repeated.any() else None
+                    replicated = repeated if repeated is not None and repeated.any() else None
                     amounts = (quarters * times).astype(self._dtype)
-                    sums_of_passes.append(
-                        PartialSums(phase, kind_, name, lacks, again, amounts, times, passes)
+                    reduced.append(
+                        PartialSums(phase, kind_, name, lacks, replicated, amounts, times, passes)
                     )
-        return sums_of_passes
+        return reduced
 
     def _sums(
         self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
     ) -> Iterator[tuple[int, Integers]]:
-        """Yield the levels at which nodes reduce a tensor, and what moves there."""
+        """Yield the levels at which nodes reduce a tensor, and the amounts that move."""
         quarters = tensor.quarters[nodes]
         if not quarters.any():
             return
@@ -198,7 +201,7 @@ class StepRules:
             quarters = quarters * replicas(
                 [tensor.whole[choice, nodes] for choice in choices], self.hierarchy.sizes
             )
-        # The level at which a tensor is reduced divides its elements, whatever their axes.
+        # The level at which a tensor is reduced divides its elements, regardless of their axes.
         of_weights = tensor.phase is Phase.GRADIENT
         uneven = self._uneven(tensor.lacks, nodes, choices, of_weights=of_weights)
         for level, partial in enumerate(lacks):
@@ -217,14 +220,14 @@ class StepRules:
         *,
         of_weights: bool = False,
     ) -> PaddedSizes:
-        """Return the axes of nodes' tensors whose largest shard counts for all, if any does.
+        """Return the unevenly divided axes of nodes' tensors, if the largest shard counts.
 
         Parameters
         ----------
         lacks : (choices, nodes)
             Whether a choice splits no axis of the tensor.
         of_weights
-            Whether it has weights, which experts have equally many of.
+            Whether it is of weights, of which each expert has equally many.
         """
         if not self.by_largest_shard:
             return ()
@@ -241,7 +244,7 @@ class StepRules:
     def _at_h1(
         self, tensor: PartialSums, nodes: Indices, choices: Sequence[Indices]
     ) -> tuple[tuple[str, ...], Indices, Indices] | None:
-        """Return the layouts in which unequal parts have what nodes reduce; whole where copied."""
+        """Return the layouts, between unequal parts, of what nodes reduce; whole where copied."""
         if not (self.unequal and choices):
             return None
         output = self._layouts.output[choices[0], nodes]
@@ -261,7 +264,7 @@ class StepRules:
     def _of_gradient(
         self, word: str, level: int, all_reduce: Integers, nodes: Indices, often: Integers
     ) -> Iterator[Collective]:
-        """Yield an all-reduce of gradients at a level, or its halves, by what is split there."""
+        """Yield an all-reduce of gradients at a level, or its halves, by what is sharded there."""
         repeats, phase = self._repeats, Phase.GRADIENT
         holders = self._holders[nodes] if repeats.holders else 1
         group = next(n for n, words in enumerate(REDUCTION_GROUPS) if word in words)
@@ -269,7 +272,7 @@ class StepRules:
         for stage in ZERO_STAGES[word]:
             kind, tensor = StepKind(stage.kind), "weights" if stage.weights else "gradient"
             quarters = stage.share(all_reduce) * repeats.elements(stage)
-            if stage.passes:  # each layer that uses the weights is in one of the parts
+            if stage.passes:  # every layer that uses the weights is in one of the parts
                 quarters = quarters // holders
             times = repeats.times(stage, users)
             yield Collective(
@@ -278,7 +281,7 @@ class StepRules:
 
     @cached_property
     def _holders(self) -> Integers:
-        """The parts of H1 that have a replica of each node's weights; 1 where one has all."""
+        """The number of parts of H1 that hold each node's weights; 1 if one part has all."""
         counts = np.ones(len(self.workload.nodes), np.int64)
         for node, parts in self._repeats.holders.items():
             counts[node] = len(parts)
@@ -286,7 +289,7 @@ class StepRules:
 
     @cached_property
     def _splits(self) -> dict[int, list[tuple[str, Flags]]]:
-        """What is split from each of `Repeats.shard_start_levels` on: words, and their nodes."""
+        """What is sharded from each of `Repeats.shard_start_levels` on: words, and their nodes."""
         repeats, nodes = self._repeats, len(self.workload.nodes)
         return {
             level: [
@@ -307,16 +310,16 @@ class StepRules:
             *(Phase.GRADIENT, StepKind.ALL_REDUCE, "gradient", lacks, None, quarters, once, 2)
         )
 
-    # Borders of images
+    # Halos of images
 
-    def _borders(self, nodes: Indices, choices: Sequence[Indices]) -> Iterator[Collective]:
-        """Yield what parts of images exchange: rows, and columns of the rows they have by then.
+    def _halo_exchanges(self, nodes: Indices, choices: Sequence[Indices]) -> Iterator[Collective]:
+        """Yield the halo exchanges of images: of rows, then of columns that include those rows.
 
-        Where rows are split these are as many at the image's edges as between two parts, as
-        programs of one shape for all parts exchange them. The errors of these rows and columns go
-        back the same way. The network's input arrives with what each part reads of it.
+        Halos at the image's edges are as wide as between two parts, since a program has one shape
+        for all parts. Errors of halos go back the same way. The network's input arrives with its
+        halos.
         """
-        if not (self.has_borders and self._halos[:, nodes].any()):
+        if not (self.has_halos and self._halos[:, nodes].any()):
             return
         numbers, names = self._layouts.inputs[0], self._layouts.names
         read = [numbers[choice, nodes] for choice in choices]
@@ -333,7 +336,7 @@ class StepRules:
                 is_split, parts = layout == names.index(name), self.hierarchy.sizes[level]
                 if not is_split.any():
                     continue
-                # A border is at the topmost level at which its two parts differ.
+                # Two neighbours exchange at the topmost level at which they differ.
                 quarters = amount * (is_split * (parts - 1))
                 amount = amount * np.where(is_split, parts, 1)
                 for phase in (Phase.FORWARD, Phase.BACKWARD):
@@ -343,15 +346,15 @@ class StepRules:
                         yield Collective(phase, StepKind.HALO, "halo", level, moved, times)
 
     @property
-    def has_borders(self) -> bool:
+    def has_halos(self) -> bool:
         """Whether any layer's parts may exchange rows or columns of images."""
         return bool(spatial_columns(self.workload)) and bool(self._halos.any())
 
     @cached_property
     def _halos(self) -> NDArray[np.object_]:
-        """Quarters of an element at a border between two parts: ``(3, nodes)``.
+        """Quarters of an element of a halo between two parts: ``(3, nodes)``.
 
-        Of rows, of columns, and what columns exchange more for each part of the rows.
+        Of rows, of columns, and of the corners that each part of the rows adds to the columns.
         """
         amounts = np.zeros((3, len(self.workload.nodes)), object)
         for position in self.workload.readers:
@@ -374,11 +377,10 @@ class StepRules:
     def boundary(
         self, boundaries: Indices, sources: States, targets: States
     ) -> Iterator[Collective]:
-        """Yield what boundaries move: as their sources store a tensor, to how targets read it.
+        """Yield what boundaries move from their sources' stored layouts to those targets read.
 
-        First what is exchanged between parts, then what targets read whole, each topmost first;
-        backward the duals, in reverse. Partial sums are the source's own, but where the target may
-        take addends.
+        First all-to-alls, then all-gathers, each from the topmost level down; backward the duals,
+        in reverse. Partial sums are reduced by the source, unless the target may accept addends.
         """
         written, read = [*level_choices(sources)], [*level_choices(targets)]
         if self._passes is not None and self._passes[boundaries].any():
@@ -394,7 +396,7 @@ class StepRules:
         for kind, dual in _CONVERSIONS:
             kinds = {Phase.FORWARD: kind, Phase.BACKWARD: dual} if self.reading.gathers_last else {}
             for level, (pair, copies) in enumerate(zip(pairs, repeated[kind], strict=True)):
-                # Unequal parts receive shares of all of the tensor.
+                # Unequal parts receive shares of the whole tensor.
                 parts = 0 if self.unequal and not level else self.hierarchy.sizes[level]
                 moved = [table.reshape(-1)[pair] for table in self._conversions(parts)[kind]]
                 if not any(amount.any() for amount in moved):
@@ -403,9 +405,10 @@ class StepRules:
                 group: Amount = 0
                 if joined is not None and kind is StepKind.ALL_TO_ALL:
                     above, messages, group = joined[level]
-                    # What crosses a joined level has not crossed one above: no remainder.
+                    # The amounts of joined levels are disjoint: there is no remainder.
                     moved = [amount // above for amount in moved]
-                for phase, amount in zip(self._ways, _for_each(self._ways, moved), strict=True):
+                amounts = _moved_in(self._directions, moved)
+                for phase, amount in zip(self._directions, amounts, strict=True):
                     times = self._times[phase][boundaries]
                     quarters = _slowest(amount * copies * times, uneven)
                     yield Collective(
@@ -418,7 +421,7 @@ class StepRules:
     def _at_h1_of_ends(
         self, boundaries: Indices, written: Sequence[Indices], read: Sequence[Indices]
     ) -> dict[tuple[StepKind, bool], tuple[tuple[str, ...], Indices, Indices]]:
-        """Return the layouts in which unequal parts have tensors before and after conversions.
+        """Return the layouts, between unequal parts, of tensors before and after conversions.
 
         By the kind of conversion, and whether it is below H1; empty where parts are equal.
         """
@@ -427,7 +430,7 @@ class StepRules:
         workload, layouts = self.workload, self._layouts
         before = layouts.output[written[0], workload.ends[boundaries, 0]]
         after = layouts.inputs[workload.operand[boundaries], read[0], workload.ends[boundaries, 1]]
-        # Until it is gathered, what is read whole is split as it was written.
+        # A tensor that is read whole is split as it was written until it is gathered.
         below = {
             StepKind.ALL_TO_ALL: np.where(after == 0, before, after),
             StepKind.ALL_GATHER: after,
@@ -438,7 +441,7 @@ class StepRules:
         }
 
     def _uneven_ends(self, boundaries: Indices, *ends: Sequence[Indices]) -> list[PaddedSizes]:
-        """Return the axes of tensors whose largest shard counts: as written, and as read."""
+        """Return the unevenly divided axes of tensors: as written, and as read."""
         if not self.by_largest_shard:
             return []
         loads = self.workload.loads
@@ -455,7 +458,7 @@ class StepRules:
         ]
 
     @cached_property
-    def _ways(self) -> tuple[Phase, ...]:
+    def _directions(self) -> tuple[Phase, ...]:
         """The passes in which boundaries' tensors, or their errors, move."""
         return tuple(phase for phase in (Phase.FORWARD, Phase.BACKWARD) if phase in self.phases)
 
@@ -464,25 +467,26 @@ class StepRules:
         """How often a step moves each boundary's tensor, and its error."""
         targets = self.workload.ends[:, 1]
         return {
-            phase: exchanges_of(self.workload, phase, inputs=True)[targets] for phase in self._ways
+            phase: exchanges_of(self.workload, phase, inputs=True)[targets]
+            for phase in self._directions
         }
 
     @cached_property
     def _passes(self) -> Flags | None:
-        """The boundaries that may pass on partial sums; None if none may."""
+        """The boundaries that may defer a reduction of partial sums; None if none may."""
         return may_defer_reduction(self.workload) if accepts_partial_inputs(self.workload) else None
 
     def _conversions(self, parts: int) -> dict[StepKind, list[Integers]]:
         """Return what boundaries move across a level by pairs of choices: forward, and backward.
 
-        Of tensors that targets read split, and of those that they read whole. Between unequal
-        parts (0) it is all of the tensor, of which they receive shares.
+        For tensors that targets read split, and for those that they read whole. Between unequal
+        parts (0) it is the whole tensor, of which they receive shares.
 
         Returns
         -------
         dict
-            By the kind of exchange, each array ``(boundaries, choices, choices)``; one for both
-            ways where they move as much.
+            By the kind of exchange, arrays ``(boundaries, choices, choices)``; a single one if
+            forward and backward move equally much.
         """
         if parts not in self._tables:
             self._tables[parts] = _conversions(self.workload, self.reading, parts, self._dtype)
@@ -495,11 +499,11 @@ class StepRules:
     def _repeated(
         self, boundaries: Indices, read: Sequence[Indices], pairs: Sequence[Indices]
     ) -> dict[StepKind, list[Integers]]:
-        """Return how often exchanges at each level are repeated, of what is read split and whole.
+        """Return the repetitions of exchanges at each level, of tensors read split and whole.
 
-        What the target reads whole has a copy in each part. All-gathers come last, the topmost
-        first: by then the levels above have gathered their parts; below, only what is stored whole
-        is copied. In the paper's readings nothing is last.
+        A tensor that the target reads whole has a copy in each part. All-gathers come last, the
+        topmost first: by then the levels above have gathered their parts; below, only what is
+        stored whole is copied. In the paper's readings all-gathers are not last.
         """
         sizes, workload = self.hierarchy.sizes, self.workload
         copies, addends = (
@@ -530,8 +534,8 @@ class StepRules:
     def _copied(self) -> list[Flags | None]:
         """Where pairs of choices leave copies of a boundary's tensor; None where none does.
 
-        Where it is stored whole, and read whole; and where the target takes addends, of addends or
-        of a replica, padded. Each ``(boundaries, choices, choices)``.
+        Where it is stored and read whole; and where the target accepts addends: of addends, or of a
+        padded replica. Each ``(boundaries, choices, choices)``.
         """
         workload, layouts = self.workload, self._layouts
         sources, targets = workload.ends.T
@@ -550,11 +554,11 @@ class StepRules:
     def _passed_sums(
         self, boundaries: Indices, written: Sequence[Indices], read: Sequence[Indices]
     ) -> Iterator[Collective]:
-        """Yield the reductions of partial sums that boundaries pass on where targets take addends.
+        """Yield the reductions of partial sums that boundaries defer, as targets accept addends.
 
-        They are reduce-scattered before all else, at levels at which the target takes none. At
-        others an addend in each part is as many copies of the tensor as replicas would be; a shard
-        that becomes a partial sum is zero-padded last, and is not replicated until then.
+        They are reduce-scattered first, at levels at which the target accepts none. At others
+        addends are copies of the tensor, like replicas; a shard that becomes a partial sum is
+        zero-padded last, and is not replicated until then.
 
         Source: docs/model.md.
         """
@@ -589,11 +593,11 @@ class StepRules:
     def _joined(
         self, boundaries: Indices, written: Sequence[Indices], read: Sequence[Indices]
     ) -> list[tuple[Integers, Integers, Flags]]:
-        """Return what divides all-to-alls at each level, their messages, and where they are joined.
+        """Return divisors of all-to-alls at each level, their messages, and where they are joined.
 
-        One all-to-all over several levels: those above divide what is left to cross a level, and
-        those below multiply the messages. All levels together decide which axes are uneven: where
-        two of a conversion's axes are, its levels are exchanged one by one.
+        In one all-to-all over several levels, those above divide what remains to cross a level, and
+        those below multiply the messages. All levels together determine which axes are uneven: if
+        two axes of a conversion are, its levels are exchanged one by one.
 
         Source: `hypar_opt.sharding.conversions`.
         """
@@ -643,12 +647,13 @@ class StepRules:
 
     @cached_property
     def _dtype(self) -> type[np.int64 | np.object_]:
-        """The integers that hold what moves at any level in a step, in quarters of an element."""
+        """The dtype that holds what moves at any level in a step, in quarters of an element."""
         return exact_dtype(self.upper_bound(len(self.hierarchy.sizes)))
 
     def upper_bound(self, level: int) -> int:
         """Return an upper bound on the quarters of elements that move at a level, in a step."""
-        # None has more copies than there are groups above a level: with replicas than accelerators.
+        # A tensor has at most as many copies as groups above a level; with replicas, as
+        # accelerators.
         beyond = bool(self.workload.weight_users) or self.workload.has_replicas
         return self._once_at_most * prod(self.hierarchy.sizes[: None if beyond else level])
 
@@ -656,15 +661,15 @@ class StepRules:
     def _once_at_most(self) -> int:
         """An upper bound on the quarters of elements that move in a group at a level, in a step."""
         # No reading charges a tensor more than 2 (n - 1) elements in all passes. A part is no
-        # shorter than its halo: all borders have fewer than 8 times the tensor.
-        bound = 8 * (max(self.hierarchy.sizes, default=2) - 1) * (9 if self.has_borders else 1)
+        # shorter than its halo: all halos have fewer than 8 times the tensor's elements.
+        bound = 8 * (max(self.hierarchy.sizes, default=2) - 1) * (9 if self.has_halos else 1)
         if self.by_largest_shard:
             bound *= max_padding_factor(self.workload, self.hierarchy)
         return bound * self.workload.elements * self.workload.most_repeats
 
 
 rules_of = lru_cache(maxsize=128)(StepRules)
-"""Returns a workload's rules, whose tables are computed once."""
+"""Returns a workload's rules, whose tables are cached."""
 
 
 @lru_cache(maxsize=64)
@@ -674,16 +679,16 @@ def exchanges_of(workload: Workload, phase: Phase, *, inputs: bool = False) -> N
     Parameters
     ----------
     inputs
-        Of what it reads; else of what it computes.
+        Whether of its inputs; else of its output.
     """
     times = workload.repeats.forward_exchanges(len(workload.nodes), inputs=inputs)
     return times if phase is Phase.FORWARD else np.full_like(times, workload.repeats.micro_batches)
 
 
 def _slowest(amounts: Integers, uneven: Sequence[PaddedSizes]) -> Integers:
-    """Return amounts as the slowest part has them: by either end whose axes are uneven.
+    """Return the amounts of the slowest part, where the axes of either end are uneven.
 
-    It sends the largest shard of what is written, or receives that of what is read.
+    It sends the largest shard of what is written, or receives the largest of what is read.
     """
     if not any(uneven):
         return amounts
@@ -691,10 +696,10 @@ def _slowest(amounts: Integers, uneven: Sequence[PaddedSizes]) -> Integers:
     return slowest
 
 
-def _for_each(ways: Sequence[Phase], moved: Sequence[Integers]) -> Sequence[Integers]:
-    """Return what moves in each of some passes, of amounts forward and, if others, backward."""
-    ways_moved = [*moved, *moved][:2]
-    return [ways_moved[phase is Phase.BACKWARD] for phase in ways]
+def _moved_in(passes: Sequence[Phase], moved: Sequence[Integers]) -> Sequence[Integers]:
+    """Return what moves in some passes, given amounts forward and, if different, backward."""
+    by_direction = [*moved, *moved][:2]
+    return [by_direction[phase is Phase.BACKWARD] for phase in passes]
 
 
 def _conversions(
@@ -713,7 +718,9 @@ def _conversions(
     for written, read in itertools.product(range(len(names)), repeat=2):
         if not parts:
             moved[:, written, read] = 4 * tensors.elements
-        elif written != read and names[read] != PARTIAL:  # addends are padded: nothing moves
+        elif (
+            written != read and names[read] != PARTIAL
+        ):  # a replica is padded to addends: nothing moves
             conversion = reading.conversion(names[written], names[read], parts, tensors)
             moved[0, written, read], moved[1, written, read] = conversion
     moved[..., workload.is_weight_boundary] = 0

@@ -1,4 +1,4 @@
-"""Parts of H1 with unequal shares: what each receives of an operation, and what it has.
+"""Parts of H1 with unequal shares: what each receives in an operation, and what it holds.
 
 H1 lies between groups of accelerators, each of one or several of its parts. A tensor that H1 splits
 is split by their shares, which are one for all layers; a layer in one part has all of its tensors
@@ -46,10 +46,10 @@ Parts = tuple[int, ...]
 """The share of each part of H1, of their sum."""
 
 Amounts = dict[Hashable, "Integers"]
-"""What nodes have in some states where parts are equal: of words, or of operations."""
+"""Amounts of nodes in some states where parts are equal: words, or operations."""
 
 CountOfIndices = Callable[["Integers"], "Integers"]
-"""Returns how many indices a part has of axes of some sizes."""
+"""Returns the number of indices that a part has of axes of some sizes."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Share:
     parts
         The shares of all parts.
     corners
-        Those of the simplex of shares that a bound holds for; none for a bound on these alone.
+        The corners of the simplex of shares for which a bound holds; empty for these shares alone.
     """
 
     part: int
@@ -77,7 +77,7 @@ class Share:
 
     @property
     def lower_bounds(self) -> Parts:
-        """The least share of each part among those that a bound holds for."""
+        """The least share of each part among those for which a bound holds."""
         return tuple(map(min, zip(*(self.corners or (self.parts,)), strict=True)))
 
     @property
@@ -120,7 +120,7 @@ class Share:
         return low, high
 
     def of_nodes(self, workload: Workload, nodes: Indices, states: States) -> NDArray[np.int64]:
-        """Return its share of what each node computes, given the node's choice at H1."""
+        """Return the part's share of what each node computes, given the node's choice at H1."""
         layouts = workload.layouts
         (share,) = _of_layouts(layouts.names, (self,))
         return np.asarray(share[layouts.output[states[0][0], nodes]])
@@ -135,9 +135,10 @@ class Share:
         *,
         by_image: bool = False,
     ) -> Integers:
-        """Return its amounts of nodes, scaled to equal parts: all of what H1 does not split.
+        """Return the part's amounts of nodes, scaled to equal parts.
 
-        Of an axis that H1 splits the part has whole indices, between corners the fewest.
+        It has all of what H1 does not split. Of an axis that H1 splits it has whole indices,
+        between corners the fewest.
 
         Parameters
         ----------
@@ -159,7 +160,7 @@ class Share:
         return amounts
 
     def in_layout(self, layout: str, parts: Parts) -> Parts:
-        """Return the shares of all parts in a layout at H1: of what is split those stated."""
+        """Return the shares of all parts in a layout at H1: those stated if it is split."""
         if layout in PART_WORDS:
             return tuple(self.total * (n == PART_WORDS[layout]) for n in range(len(parts)))
         return parts
@@ -172,9 +173,9 @@ class WorkOfPart:
     Parameters
     ----------
     indices
-        How many the part has; None for a linear function of its share that is never more.
+        Returns the part's indices; None for a linear lower bound in its share.
     equal
-        The amounts of equal parts, kept for other parts of the same nodes and states.
+        A cache of the amounts of equal parts, for other parts of the same nodes and states.
     """
 
     share: Share
@@ -192,7 +193,7 @@ class WorkOfPart:
         *,
         by_largest_shard: bool,
     ) -> Integers:
-        """Return what `hypar_opt.step.work.WorkRules` has of tensors, scaled to equal parts.
+        """Return amounts for `hypar_opt.step.work.WorkRules`, scaled to equal parts.
 
         Parameters
         ----------
@@ -201,7 +202,7 @@ class WorkOfPart:
         lacks : (choices, nodes)
             Whether a choice splits none of them, so that each part has all.
         by_largest_shard
-            Whether the part has whole indices of what H1 splits; else exactly its share.
+            Whether the part has whole indices of an axis that H1 splits; else exactly its share.
         """
         key = tuple(sizes.tolist()), lacks.tobytes()
         if key not in self.equal:
@@ -226,10 +227,10 @@ class WorkOfPart:
         return amounts
 
     def _at_least(self, amounts: Integers, at_h1: Integers) -> Integers:
-        """Return a linear function of the part's share that is no more than what it has.
+        """Return a linear lower bound, in the part's share, on the part's amounts.
 
-        It has at most half an index less than its share for each of its ends that is rounded. So
-        the function may be negative.
+        Rounding takes at most half an index at each of the part's ends, so the bound may be
+        negative.
 
         Parameters
         ----------
@@ -240,7 +241,7 @@ class WorkOfPart:
         total = len(share.parts) * amounts
         part, of = share.parts[share.part], share.total
         exact = total // of * part + total % of * part // of
-        # What begins or ends an axis is not rounded.
+        # The ends of the axis itself are not rounded.
         ends = (share.part > 0) + (share.part < len(share.parts) - 1)
         less = -(-total * ends // np.where(at_h1 > 0, 2 * at_h1, 1))
         return np.where(at_h1 > 0, exact - less, amounts)
@@ -253,18 +254,18 @@ def received(
     *,
     by_longest_message: bool = False,
 ) -> Iterator[list[Collective]]:
-    """Yield operations of equal parts as some parts of H1 receive them, as if all had as much.
+    """Yield, for some parts of H1, operations with the amounts that they receive.
 
-    Halves of an all-reduce of gradients are rounded together.
+    Amounts are scaled to equal parts. Halves of an all-reduce of gradients are rounded together.
 
     Parameters
     ----------
     operations
-        Of `StepRules` with ``unequal``.
+        From `StepRules` with ``unequal``.
     charge
         Returns the charge of a quarter of an element at a level: the amounts are whole charges.
     by_longest_message
-        Whether amounts are those of the longest message of each round, for which a part waits.
+        Whether amounts are those of the longest message in each round, for which a part waits.
     """
     # Between two parts a round has one message.
     by_longest_message = by_longest_message and len(shares[0].parts) > 2
@@ -285,15 +286,15 @@ def received(
 
 
 def senders(operation: Collective, number: int, parts: Parts) -> Parts | None:
-    """Return what each part of H1 sends of an operation across it, in proportion.
+    """Return the proportions in which parts of H1 send in an operation across it.
 
-    Of what a part receives, each of the others sends as much of that as it has: of a tensor that is
-    gathered or exchanged its share, of partial sums as much as any.
+    A part receives from each of the others in proportion to what that part has: its share of a
+    tensor that is gathered or exchanged, equally much of partial sums.
 
     Parameters
     ----------
     number
-        Of the node or boundary.
+        The number of the node or boundary.
     """
     assert operation.at_h1 is not None
     names, *ends = operation.at_h1
@@ -311,7 +312,7 @@ def senders(operation: Collective, number: int, parts: Parts) -> Parts | None:
 def _ratio(
     operation: Collective, shares: tuple[Share, ...], *, by_longest_message: bool
 ) -> tuple[Integers, int]:
-    """Return what parts receive of an operation, ``(shares, ...)``, of what equal parts do."""
+    """Return what parts receive in an operation, over what equal parts do: ``(shares, ...)``."""
     count, whole = len(shares[0].parts), shares[0].total
     backward = operation.phase is Phase.BACKWARD
     assert operation.at_h1 is not None
@@ -326,7 +327,7 @@ def _ratio(
     part = np.array([share.scaled for share in shares]).reshape(-1, *[1] * operation.quarters.ndim)
     if operation.tensor != "output":
         return np.ones_like(part), 1
-    # Half of an all-reduce: a part receives others' addends of its own share, and then the rest.
+    # An all-reduce has two halves: a part receives addends of its share, then all other shares.
     if backward and not by_longest_message:
         return count * whole - part, (count - 1) * whole
     return part, whole
@@ -334,7 +335,7 @@ def _ratio(
 
 @lru_cache(maxsize=64)
 def _of_layouts(names: tuple[str, ...], shares: tuple[Share, ...]) -> NDArray[np.int64]:
-    """Return ``(shares, layouts)`` of a tensor by its layout at H1; of what is whole an n-th."""
+    """Return the shares of a tensor by its layout at H1: ``(shares, layouts)``; 1/n if whole."""
     stated = [share.in_layout(name, share.parts)[share.part] for share in shares for name in names]
     table = len(shares[0].parts) * np.array(stated).reshape(len(shares), -1)
     return np.where(np.array(names) == WHOLE, shares[0].total, table)
@@ -344,12 +345,12 @@ def _of_layouts(names: tuple[str, ...], shares: tuple[Share, ...]) -> NDArray[np
 def _between_layouts(
     names: tuple[str, ...], shares: tuple[Share, ...], *, backward: bool, by_longest_message: bool
 ) -> NDArray[np.int64]:
-    """Return what parts receive at H1 of a tensor, as if all parts received as much.
+    """Return what parts receive of a tensor at H1, scaled to equal parts.
 
     Returns
     -------
     (shares, layouts, layouts)
-        By the layouts in which it is written and read, of the square of the shares' sum.
+        By the layouts in which it is written and read, in parts of the square of the shares' sum.
     """
     whole, peers = shares[0].total, len(shares[0].parts) - 1
     written, read = np.array(names)[:, None], np.array(names)
@@ -366,7 +367,7 @@ def _between_layouts(
         has: NDArray[Any] = stated[:, share.part]
         table = has[:, None] * (whole - has) if backward else (whole - has)[:, None] * has
         if by_longest_message:
-            # Of two factors that grow no product of least ones exceeds any.
+            # Both factors increase with the share, so the product of their minima is a lower bound.
             sent = (lowest[:, None] * np.roll(lowest, -by, 1) for by in range(1, peers + 1))
             table = sum(messages.max(axis=2) for messages in sent)
         gathered = peers * has if backward or by_longest_message else whole - has

@@ -34,24 +34,22 @@ def states_from_rows(rows: Sequence[Sequence[int]], nodes: int) -> list[Indices]
 def shard_counts(
     rows: Sequence[Sequence[int]] | Indices, nodes: int, choices: int, hierarchy: Hierarchy
 ) -> Integers:
-    """Return into how many parts each node's choices split it: ``(choices, nodes)``."""
-    choice_made = (
-        np.array(rows, np.intp).reshape(len(rows), nodes) == np.arange(choices)[:, None, None]
-    )
+    """Return the number of parts into which each choice splits a node: ``(choices, nodes)``."""
+    chosen = np.array(rows, np.intp).reshape(len(rows), nodes) == np.arange(choices)[:, None, None]
     sizes = np.array(hierarchy.sizes[: len(rows)], exact_dtype(hierarchy.accelerators))
-    parts: Integers = np.where(choice_made, sizes[:, None], 1).prod(axis=1)
+    parts: Integers = np.where(chosen, sizes[:, None], 1).prod(axis=1)
     return parts
 
 
 def state_grid(choices: Sequence[int], *, before: int = 0, behind: int = 0) -> list[Indices]:
-    """Return all states of nodes ``(nodes, 1, ...)``, each level's choices along an axis.
+    """Return all states, for nodes ``(nodes, 1, ...)``, each level's choices along an axis.
 
     Parameters
     ----------
     choices
         How many each level has.
     before, behind
-        The numbers of axes between the nodes' and those of the levels, and behind these.
+        The numbers of axes between those of nodes and levels, and behind those of levels.
     """
     after = len(choices) - 1 + behind
     return [
@@ -66,7 +64,7 @@ def levels_of(states: States) -> int:
 
 
 def level_choices(states: States) -> Iterator[Indices]:
-    """Yield the choices at each level of states, H1's first, whatever blocks they are in."""
+    """Yield the choices at each level of states, H1 first, regardless of blocks."""
     for block in states:
         yield from block
 
@@ -97,7 +95,7 @@ def replicas(copied: Iterable[NDArray[np.bool_]], parts: Sequence[int]) -> Integ
     Parameters
     ----------
     copied
-        Where each level has a copy of it in each part: it lacks the axis that the level splits.
+        Whether each part of a level has a copy: the tensor lacks the axis that the level splits.
     parts
         Of each level, and of any below.
     """
@@ -114,7 +112,7 @@ def copies(lacks: NDArray[np.bool_], nodes: Indices, states: States, parts: Hier
     Parameters
     ----------
     lacks : (choices, nodes) or (levels, choices, nodes)
-        Whether the tensor lacks the axis that a choice splits, at any level or at each.
+        Whether the tensor lacks the axis that a choice splits; the same at all levels, or by level.
     """
     by_level = lacks if lacks.ndim > 2 else itertools.repeat(lacks)
     flags = (

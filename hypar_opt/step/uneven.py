@@ -1,4 +1,4 @@
-"""The largest shard of a tensor whose axes levels divide unevenly: what its exchange waits for.
+"""The largest shard of a tensor with unevenly divided axes, for which exchanges wait.
 
 Of 12 heads in eight parts the largest has two, so that the tensor counts as one of 16. An amount
 that is no multiple of an axis is rounded up, axis by axis, in the order of the choices. Of experts
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 PaddedSizes = Sequence[tuple["NDArray[np.int64]", "NDArray[np.int64]"]]
-"""Of each axis that is divided unevenly: its size, and that of as many parts like the largest."""
+"""For each unevenly divided axis: its size, and that of as many parts as large as the largest."""
 
 _NOWHERE = np.zeros(1, bool)
 
@@ -78,7 +78,7 @@ def padded_sizes(
         loaded = loads is not None and loads.numbers[choice].any()
         if not (remainder or loaded or (top is not _NOWHERE and top.any())):
             continue  # no level leaves a remainder
-        splits = ((choices_made == choice) & (size > 0) for choices_made in level_choices(states))
+        splits = ((choices == choice) & (size > 0) for choices in level_choices(states))
         parts = replicas(splits, hierarchy.sizes)
         extents = divided = np.where(size > 0, size, 1)
         below = parts
@@ -97,7 +97,7 @@ def padded_sizes(
 def _by_load(
     loads: SplitLoads, choice: int, parts: Integers, *even: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return a size and its padded one, in tokens where the axis has a load."""
+    """Return a size and its padded size, in tokens where the axis has a load."""
     numbers, parts, *axis = np.broadcast_arrays(loads.numbers[choice], parts, *even)
     whole, padded_size = (extents.copy() for extents in axis)
     for number in np.unique(numbers[numbers > 0]).tolist():
@@ -120,7 +120,7 @@ def most_loaded(load: Load, parts: int) -> int:
 
 
 def padded(amounts: Integers, pairs: PaddedSizes, *, down: bool = False) -> Integers:
-    """Return amounts of tensors as if all parts were like the largest, rounded up, or down."""
+    """Return amounts of tensors as if all parts were as large as the largest, rounded."""
     scaled = amounts
     for size, padded_size in pairs:
         scaled = scale(scaled, (padded_size, size), "down" if down else "up")
@@ -159,7 +159,7 @@ def sizes_at_ends(workload: Workload) -> tuple[NDArray[np.int64], NDArray[np.int
 
 @lru_cache(maxsize=16)
 def loads_at_ends(workload: Workload) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of the loads of these axes; as `sizes_at_ends`."""
+    """Return the numbers of the loads of the axes of `sizes_at_ends`."""
     return _at_ends(workload, workload.split_loads)
 
 
@@ -177,10 +177,7 @@ def _at_ends(
 
 @lru_cache(maxsize=64)
 def uneven_boundaries(workload: Workload, hierarchy: Hierarchy, rule: SplitRule | None) -> bool:
-    """Return whether a rule allows to split the axes of any boundary's tensor unevenly.
-
-    Or they have a load that is not even.
-    """
+    """Return whether a rule allows uneven splits of any boundary's tensor, or a load is uneven."""
     sizes = {size for ends in sizes_at_ends(workload) for size in ends.reshape(-1).tolist()}
     return bool(workload.loads) or not all(divides_evenly(size, hierarchy, rule) for size in sizes)
 

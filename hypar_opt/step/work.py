@@ -1,7 +1,7 @@
 """What nodes compute in a pass and a state: the kernels of a training step, and its updates.
 
-Amounts are those of all accelerators together: a tensor has a copy in each part of a level whose
-axis it lacks, and where nothing is split all parts do all of the work.
+Amounts are those of all accelerators together: a tensor has a copy in each part of a level if it
+lacks the axis that the level splits, and if nothing is split each part does all of the work.
 """
 
 from __future__ import annotations
@@ -86,14 +86,14 @@ def _positions(layer: LayerTensors) -> tuple[int, ...]:
 def local_tensors(workload: Workload, hierarchy: Hierarchy) -> list[tuple[Integers, Flags]]:
     """Return the elements of nodes' weights, operands and output, and which choices replicate them.
 
-    Elements are integers that hold the copies of all accelerators, several times.
+    Elements are in integers wide enough for several times the copies of all accelerators.
 
     Returns
     -------
     list of (elements, lacks)
         ``(nodes,)`` and ``(choices, nodes)``.
     """
-    dtype = exact_dtype(MOST_QUARTERS * elements_touched(workload) * hierarchy.accelerators)
+    dtype = exact_dtype(MAX_QUARTERS * elements_touched(workload) * hierarchy.accelerators)
     layouts = workload.layouts
     sizes = (workload.weights, *workload.operand_sizes, workload.pooled)
     return [
@@ -109,8 +109,8 @@ def local_words(
 ) -> tuple[Integers, Integers, Integers]:
     """Return the words of nodes' weights, input and output, in all accelerators together.
 
-    An accelerator has its shards of the weights, of the input and of the output after pooling, and
-    each pass touches them once. Multiplied by the number of accelerators these are integers.
+    An accelerator has shards of the weights, of the input and of the output after pooling, and each
+    pass touches them once. Times the number of accelerators these are integers.
 
     Source: docs/assumptions.md.
     """
@@ -121,7 +121,7 @@ def local_words(
     return weights, exact_sum(inputs), pooled
 
 
-MOST_QUARTERS = 128
+MAX_QUARTERS = 128
 """An upper bound on how often a pass reads or writes an element, in quarters, products included."""
 
 
@@ -146,15 +146,15 @@ class WorkRules:
     Parameters
     ----------
     by_largest_shard
-        Whether amounts are as if all accelerators had as much as that with most of a layer, where
-        an axis is not divided evenly. Otherwise axes are divided exactly, as in the paper.
+        Whether amounts are scaled as if all accelerators had the largest shard of a layer, where an
+        axis is not divided evenly. Otherwise axes are divided exactly, as in the paper.
     mac_count, input_sizes
         As `layer_macs` takes them.
     skips_masked
-        Whether attention computes no scores of tokens behind a causal mask: of a sequence in order
-        the last part's tokens then see the most.
+        Whether attention skips the scores that a causal mask hides: of a sequence in order the last
+        part then has the most scores.
     part
-        What an accelerator has, if it is of one part of an unequal H1.
+        The part of the work that an accelerator has, if parts of H1 are unequal.
     """
 
     hierarchy: Hierarchy
@@ -194,7 +194,7 @@ class WorkRules:
         Parameters
         ----------
         repeats
-            Of which nodes the parts that have the same weights each update a share of them.
+            For which nodes parts with the same weights each update a shard of them.
         """
         stored = np.array(workload.stored, exact_dtype(workload.elements * self._accelerators))
         lacks = workload.layouts.weight < FIRST_SPLIT
@@ -217,26 +217,26 @@ class WorkRules:
 
     def _macs(self, workload: Workload, nodes: Indices, states: States) -> Integers:
         """Return the multiply-accumulates of a pass of nodes, in all accelerators together."""
-        # Every choice splits the work, but where it splits nothing all parts do all of it.
+        # Every choice splits the work, except one that splits nothing: then each part does all.
         layouts, macs = workload.layouts, self.macs(workload)
-        done = self._amounts(workload, macs, layouts.whole, nodes, states)
+        amounts = self._amounts(workload, macs, layouts.whole, nodes, states)
         once = with_repeats(workload, SINGLE_PASS)
         causal, mirrored = causal_nodes(once), are_mirrored(once, self._accelerators)
         if mirrored:
-            causal = windowed_nodes(once)  # all parts see as much of what is before them
-        # Of an unequal part the first token is not known.
+            causal = windowed_nodes(once)  # all parts have equally many scores
+        # The first token of an unequal part is unknown.
         skips = (
             self.skips_masked and self.by_largest_shard and self.part is None and bool(causal.any())
         )
         if not skips or TOKEN not in layouts.names:
-            return done
+            return amounts
         by_token = causal & (layouts.output == layouts.names.index(TOKEN))
         split = (by_token[choice, nodes] for choice in level_choices(states))
         parts = replicas(split, self.hierarchy.sizes)
         if not windowed_nodes(once).any():
-            # The last of some parts in order sees 2 - 1/parts times the mean.
-            return padded(done, [(parts, 2 * parts - 1)])
-        return padded(done, [_most_seen(once, nodes, parts, mirrored=mirrored)])
+            # The last of parts in order has 2 - 1/parts times the mean number of scores.
+            return padded(amounts, [(parts, 2 * parts - 1)])
+        return padded(amounts, [_largest_unmasked(once, nodes, parts, mirrored=mirrored)])
 
     def _amounts(
         self,
@@ -250,7 +250,7 @@ class WorkRules:
     ) -> Integers:
         """Return an amount of nodes in all accelerators together: of words, or of operations.
 
-        Of the largest shard an axis of 12 in eight parts counts as one of 16.
+        By the largest shard, an axis of 12 in eight parts counts as one of 16.
 
         Parameters
         ----------
@@ -259,7 +259,7 @@ class WorkRules:
         lacks : (choices, nodes)
             Whether a choice splits none of them, so that each part has all.
         of_weights
-            Whether they are of weights, which experts have equally many of.
+            Whether they are of weights, of which each expert has equally many.
         """
         if self.part is not None:
             arguments = workload, sizes, lacks, nodes, states, self.hierarchy
@@ -272,37 +272,37 @@ class WorkRules:
         return amounts
 
 
-def _most_seen(
+def _largest_unmasked(
     workload: Workload, nodes: Indices, parts: Integers, *, mirrored: bool
 ) -> tuple[Integers, Integers]:
-    """Return what a mask leaves of nodes in the part that sees most, over the mean of all parts.
+    """Return the scores of the part with most unmasked ones, over the mean of all parts.
 
-    As a denominator and a numerator, of nodes in states.
+    As a denominator and a numerator, for nodes in states.
 
     Parameters
     ----------
     parts
-        Into which each node's tokens are split.
+        The number of parts into which each node's tokens are split.
     """
-    which, parts = np.broadcast_arrays(nodes, parts)
-    under, over = np.ones((2, *which.shape), np.int64)
-    for node in np.unique(which).tolist():
+    numbers, parts = np.broadcast_arrays(nodes, parts)
+    under, over = np.ones((2, *numbers.shape), np.int64)
+    for node in np.unique(numbers).tolist():
         operator = workload.nodes[node].operator
         if not isinstance(operator, Attention):
             continue
-        tokens, of_node = workload.nodes[node].sizes["t"], which == node
+        tokens, of_node = workload.nodes[node].sizes["t"], numbers == node
         for count in np.unique(parts[of_node]).tolist():
-            seen = _longest_share(operator, tokens, count, mirrored=mirrored)
+            share = _unmasked_share(operator, tokens, count, mirrored=mirrored)
             split = of_node & (parts == count)
-            over[split], under[split] = seen.as_integer_ratio()
+            over[split], under[split] = share.as_integer_ratio()
     return under, over
 
 
 @lru_cache(maxsize=1024)
-def _longest_share(operator: Attention, tokens: int, parts: int, *, mirrored: bool) -> Fraction:
-    """Return the scores of the part of a sequence that sees most, over the mean of all parts.
+def _unmasked_share(operator: Attention, tokens: int, parts: int, *, mirrored: bool) -> Fraction:
+    """Return the scores of the part of a sequence that has most, over the mean of all parts.
 
-    That is the last of parts in order, and of mirrored ones that in the middle.
+    That is the last of parts in order, and the middle one of mirrored parts.
     """
     if not operator.causal or parts == 1:
         return Fraction(1)

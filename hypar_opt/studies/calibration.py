@@ -87,7 +87,7 @@ class Calibration(Documented, Results[CalibratedStep]):
     )
     contents = Columns(
         "constants",
-        Column("steps", of="entries", type=row_columns.only("id", "measured", "before", "after")),
+        Column("steps", of="entries", type=row_columns.select("id", "measured", "before", "after")),
         *("mean", "held_out", "tested", "warnings"),
         Column("array", of="array.description"),
     )

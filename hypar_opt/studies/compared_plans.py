@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hypar_opt.plan.arguments import one_sided
+from hypar_opt.plan.arguments import part_words
 from hypar_opt.plan.strategies import (
     SPATIAL,
     STRATEGIES,
+    all_degrees,
     degrees,
-    every_degree,
     expert_parallelism,
     strategy_pins,
 )
@@ -106,7 +106,7 @@ def compared_plans(
     strategies += ["expert"] if expert_parallelism(network) else []
     names += [f"{strategy}-{degree}" for strategy in strategies for degree in counts[1:]]
     if ROWS.word in problem.choices:
-        names += [f"{SPATIAL}-{n}" for n in every_degree(problem.hierarchy.sizes)[1:]]
+        names += [f"{SPATIAL}-{n}" for n in all_degrees(problem.hierarchy.sizes)[1:]]
     if has_configurations(network, _problem_of(CONFIGURED, network, problem)):
         names += [CONFIGURED, *[CONFIGURED_STAGES] * in_stages]
     names += [STAGED] * in_stages
@@ -180,4 +180,4 @@ def _shared_out(name: str, problem: Problem, update: Mapping[str, Any]) -> dict[
     timed = update.get("cost", problem.cost) == "time" and _how(name, problem)[1] == "joint"
     if not timed or problem.array is None:
         return {"choices": choices}
-    return {"choices": (*choices, *one_sided(problem.array.description))}
+    return {"choices": (*choices, *part_words(problem.array.description))}

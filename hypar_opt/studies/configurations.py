@@ -36,14 +36,14 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import ArrayRecord, Problem
 from hypar_opt.plan.stages import stage_counts
 from hypar_opt.plan.stated import stated_problem
-from hypar_opt.results import Column, Columns, Documented, One, Results
+from hypar_opt.results import Column, Columns, Documented, Nullable, Results
 from hypar_opt.search.degrees import (
     Allowed,
     Candidate,
     Evaluated,
     Evaluator,
     Searched,
-    all_that_fit,
+    fitting_configurations,
 )
 from hypar_opt.search.free_modes import problem_left_open
 from hypar_opt.search.result import Progress, silent
@@ -171,7 +171,7 @@ class Configurations(Documented, Results[Evaluated]):
         Column("bound_seconds", of="bound"),
         "unit",
         Column("rows", type=ROW),
-        Column("unsharded", of=_unsharded, type=One(ROW)),
+        Column("unsharded", of=_unsharded, type=Nullable(ROW)),
         Column("staged", absent=False),
         Column("by_degrees", absent=False),
         Column("unknown", of=_unknown, type=_DEGREES, absent=None),
@@ -300,7 +300,7 @@ class Configurations(Documented, Results[Evaluated]):
         points: list[Evaluated] = []
         if self.counts in (None, (1,)) and fixed.get("interleave", 1) == 1:
             without = {name: value for name, value in fixed.items() if name != "interleave"}
-            points = all_that_fit(self.network, within, fixed=without, **limits)
+            points = fitting_configurations(self.network, within, fixed=without, **limits)
         if not self.staged:
             return points
         from hypar_opt.search.staged_degrees import search_stages
@@ -583,7 +583,7 @@ def best_configuration(
     Parameters
     ----------
     problem
-        One that has configurations; what its training leaves open is any configuration's. With
+        Nullable that has configurations; what its training leaves open is any configuration's. With
         stages these are by its schedule.
     stages
         As for `configure`.

@@ -78,16 +78,16 @@ def memory(
     from hypar_opt.simulator.step import check_groups
     from hypar_opt.step.holds import WeightBytes
 
-    of_training = {*Training.model_fields, "optimizer"} - {"schedule"}
+    training_options = {*Training.model_fields, "optimizer"} - {"schedule"}
     stated = {
         name: value
         for name, value in arguments.items()
-        if name in of_training and value is not None
+        if name in training_options and value is not None
     }
     rest = (
         arguments
         if is_network(plan)
-        else {k: v for k, v in arguments.items() if k not in of_training}
+        else {k: v for k, v in arguments.items() if k not in training_options}
     )
     plan, array = planned(plan, rest, array, needs_array=True)
     optimizer = stated.pop("optimizer", None)

@@ -96,7 +96,7 @@ class ParetoFront(Results[ParetoPoint]):
         Column("executed_bytes", of="plan.cost.executed_bytes"),
         *("seconds", "joules"),
         Column("gap", of="plan.solver.gap"),
-        *training_columns(attrgetter("plan.training.unlike_defaults")),
+        *training_columns(attrgetter("plan.training.non_default")),
         entry=ParetoPoint,
     )
 

@@ -176,7 +176,7 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
         If the array has no such parts, or an option is not of steps in stages.
     """
     # Imported late: planning alone needs no simulator.
-    from hypar_opt.costs.hops import seconds_of_tied
+    from hypar_opt.costs.stage_messages import seconds_of_tied
     from hypar_opt.instance.staged import StagedPlan
     from hypar_opt.simulator.options import RunOptions
     from hypar_opt.simulator.pipeline import pipeline_step

@@ -64,6 +64,6 @@ def planned(
     if stated["array"] is None and needs_array and stated.get("hierarchy") is None:
         levels, count = stated.get("levels"), stated.get("accelerators")
         counted = None if count is None else hierarchy_of_accelerators(count)
-        if counted is None or counted.of_halves:
+        if counted is None or counted.is_binary:
             stated["array"] = arrays.papers(counted.levels if counted else levels)
     return solve(source, overlap=overlap, **stated), None

@@ -19,7 +19,7 @@ from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, price_plans, total_cost
-from hypar_opt.plan.arguments import one_sided, problem_of
+from hypar_opt.plan.arguments import part_words, problem_of
 from hypar_opt.plan.share_of_group import SHARES, shares_of_parts
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.search.joint import joint
@@ -69,7 +69,7 @@ def instance_of(
         cost=cost,
         batch=48,
         share=some_share(rng, array),
-        choices=(*PAPERS_CHOICES, *one_sided(array)),
+        choices=(*PAPERS_CHOICES, *part_words(array)),
         constraints={"runnable": False},
     )
     return Instance(network, problem)
@@ -356,7 +356,7 @@ def test_level_by_level_no_bound_between_shares_is_asked_for_a_plan(
 
 def test_a_limit_leaves_the_plan_that_is_known_at_the_best_shares() -> None:
     network, array = ho.load("lenet-c"), of_counts((2, 2, 2))
-    asked: dict[str, Any] = {"choices": (*PAPERS_CHOICES, *one_sided(array)), "cost": "time"}
+    asked: dict[str, Any] = {"choices": (*PAPERS_CHOICES, *part_words(array)), "cost": "time"}
     search = request(Instance(network, problem_of(network, array=array, batch=48, **asked)))
     solved: list[SearchResult] = []
 

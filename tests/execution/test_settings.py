@@ -18,7 +18,7 @@ from hypar_opt.execution.settings.framework import FULL, plain
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.plan.configuration import Configuration, zeros_of
+from hypar_opt.plan.configuration import Configuration, shardings_of
 from hypar_opt.workload.parallelism import RECOMPUTED
 from tests import slow
 from tests.commands import command
@@ -42,7 +42,7 @@ def drawn(random: random.Random) -> tuple[Configuration, TrainingRun]:
         *(replicas, shards, cp, tp, ep, random.random() < 0.5, micro_batches),
         *(random.choice((*RECOMPUTED, FULL)), blocks),
     )
-    some = (*zeros_of(configuration), "state", "gradients")
+    some = (*shardings_of(configuration), "state", "gradients")
     configuration = configuration._replace(zero=random.choice(some))
     devices = configuration.devices
     run = TrainingRun(

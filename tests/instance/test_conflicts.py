@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.instance.conflicts import Member, conflict, in_words, members_of, only
+from hypar_opt.instance.conflicts import (
+    Member,
+    conflict,
+    described_member,
+    members_of,
+    with_members,
+)
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.pins import Pin
 from hypar_opt.plan.arguments import problem_of
@@ -73,7 +79,7 @@ def test_a_conflict_is_irreducible() -> None:
     plans = list(every_plan(len(UNITS) - 1, LEVELS, len(WORDS)))
     sizes = []
     for problem, workload in drawn(60):
-        alone = problem.model_copy(update={"constraints": only(problem.constraints, ())})
+        alone = problem.model_copy(update={"constraints": with_members(problem.constraints, ())})
         free, memory = ConstraintSet(alone, workload), problem.constraints.memory or 0
         kept = {
             member: {n for n, plan in enumerate(plans) if keeps(plan, member, free, memory)}
@@ -105,7 +111,7 @@ def test_a_model_says_which_constraints_conflict(tmp_path: Path) -> None:
                 chain(), file, batch=BATCH, levels=LEVELS, choices=WORDS, constraints=asked
             )
         assert error.value.exit_status == 4
-        assert all(in_words(member) in error.value.message for member in found)
+        assert all(described_member(member) in error.value.message for member in found)
         text = file.read_text()
         for kept in itertools.chain([found], itertools.combinations(found, len(found) - 1)):
             file.write_text("".join(_without_others(text, kept, members_of(problem.constraints))))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.hops import seconds_of_sum
+from hypar_opt.costs.stage_messages import seconds_of_sum
 from hypar_opt.errors import InputError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
@@ -139,7 +139,7 @@ def test_a_plan_in_stages_is_charged_what_they_say(parts: int, micro_batches: in
     places = [end for end in cuts_between_blocks(GPT) if "decoder" in GPT.layers[end].name][1:]
     stated = problem(array, parts, micro_batches=micro_batches)
     # Gradients of the embedding, in both directions between the first stage and the last.
-    there, back = array.hop(parts - 1, parts), array.hop(0, parts, parts - 1)
+    there, back = array.stage_link(parts - 1, parts), array.stage_link(0, parts, parts - 1)
     size = 512 * 256 * stated.element_bytes
     tied = max(size * link.seconds_per_byte + 2 * link.latency for link in (there, back))
     for some in [*combinations(places, parts - 1)][:3]:
@@ -207,15 +207,15 @@ def test_a_message_takes_as_long_as_its_layout_says() -> None:
     plan = solve_jointly(own, None)
     workload = own.executed_workload
     (node,) = (n for n, layer in enumerate(workload.nodes) if layer.name == "received")
-    hops = own.cost.time.hops
+    messages = own.cost.time.stage_messages
     size = 8 * 64 * 256 * stated.element_bytes
-    link = array.hop(0, 2)
+    link = array.stage_link(0, 2)
     split = array.part(2).interconnect.bisection(0)
     for word, whole in (("data", 0), ("whole", 1), ("whole", 2)):
         rows = [[0] * len(workload.nodes) for _ in range(2)]
         for row in rows[:whole]:
             row[node] = 2 if word == "whole" else 0
-        seconds = hops.seconds(rows)["received"]
+        seconds = messages.seconds(rows)["received"]
         direct = 2**whole * size * link.seconds_per_byte
         gathered = size * link.seconds_per_byte + sum(
             2**n * size * split.seconds_per_byte + split.latency for n in range(whole)
@@ -226,8 +226,8 @@ def test_a_message_takes_as_long_as_its_layout_says() -> None:
 
 def test_gradients_are_summed_around_a_ring_of_the_stages_that_hold_them() -> None:
     array, size = nodes(2, 4), 10**6
-    within, between = array.hop(0, 4), array.hop(1, 4)
-    assert array.hop(0, 4, 2) == array.hop(2, 4, 2) == between
+    within, between = array.stage_link(0, 4), array.stage_link(1, 4)
+    assert array.stage_link(0, 4, 2) == array.stage_link(2, 4, 2) == between
     for parts, link in (
         ((0, 1), within),
         ((0, 2), between),
@@ -248,7 +248,7 @@ def test_parts_of_an_array() -> None:
         with pytest.raises(ho.HyparError, match="stages should be 1, 3 or 6 on the array"):
             array.part(parts)
     # From one node to the next, and inside a node.
-    between, inside = array.hop(1, 6), array.hop(0, 6)
+    between, inside = array.stage_link(1, 6), array.stage_link(0, 6)
     assert between.seconds_per_byte > inside.seconds_per_byte
     assert between.latency > inside.latency
     with pytest.raises(ho.HyparError, match=r"stages should be 1 on .*, of kind mesh,"):

@@ -195,7 +195,7 @@ TRAINED = (
     Mutant(
         "sums of gradients of weights that stages share are not charged",
         "instance/staged",
-        "for plan in self.plans], self.turns) + self._summed",
+        "for plan in self.plans], self.turns) + self._tied_seconds",
         "for plan in self.plans], self.turns)",
         ("instance/test_staged",),
     ),

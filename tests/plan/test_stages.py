@@ -417,7 +417,7 @@ def staged(plan: Plan, parts: int, ends: tuple[int, ...], **training: Any) -> di
         "layouts": {name: [word, *own[merged:]] for (name, own), word in layouts},
         "training": {**document.get("training", {}), "schedule": "1f1b", **training},
     }
-    if hierarchy.unless_halves:
+    if hierarchy.unless_binary:
         document["parts"] = [*hierarchy.sizes]
     return document
 

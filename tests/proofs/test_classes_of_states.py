@@ -19,8 +19,8 @@ from hypar_opt.proofs.check.tables import ReferenceTable, tables_of
 from hypar_opt.proofs.graphs import (
     Cells,
     EliminationProof,
-    alike_levels,
     bound_of,
+    interchangeable_levels,
     optimum,
     prove,
 )
@@ -90,7 +90,7 @@ def bound(table: ReferenceTable, proof: EliminationProof) -> int | None:
 def test_classes_prove_the_optimum_of_all_states(seed: int, groups: tuple[int, ...]) -> None:
     """Of classes alone it is a bound; refined where these cost less it is the optimum."""
     table = table_of(seed, groups)
-    group_of = alike_levels(table)
+    group_of = interchangeable_levels(table)
     if len({*groups}) < len(groups):
         assert group_of is not None
         assert all(group_of[n] == group_of[m] for n, m in pairs_of(groups))
@@ -113,7 +113,7 @@ def test_classes_of_levels_that_are_not_alike_prove_no_more_than_the_optimum(
     """No proof rests on levels that are alike: it is only less tight where they are not."""
     table = table_of(seed, groups, swaps=False)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("hypar_opt.proofs.graphs.alike_levels", lambda _: groups)
+        patched.setattr("hypar_opt.proofs.graphs.interchangeable_levels", lambda _: groups)
         proof = proof_of(table, minimum(table) if refined else 0)
     proved = bound(table, proof)
     assert proved is not None
@@ -123,7 +123,7 @@ def test_classes_of_levels_that_are_not_alike_prove_no_more_than_the_optimum(
 @given(SEEDS, st.sampled_from(GROUPS))
 def test_the_optimum_by_classes_is_the_canonical_one(seed: int, groups: tuple[int, ...]) -> None:
     table = table_of(seed, groups)
-    cost, assignment = optimum(table, alike_levels(table))
+    cost, assignment = optimum(table, interchangeable_levels(table))
     assert (cost, tuple(assignment)) == optimum_by_exhaustion(table.by_edge)
 
 

@@ -97,7 +97,7 @@ def test_what_accelerators_store_alike_is_sent_whole_or_gathered() -> None:
         plan = staged_plan(stages, stated, choose)
         agrees(plan_of_stages(plan))
         seconds[batch, sum(copied)] = plan.plans[0].messages
-        size, link = stated.element_bytes * 256 * batch, array.hop(0, 2)
+        size, link = stated.element_bytes * 256 * batch, array.stage_link(0, 2)
         whole = 2 ** sum(copied) * size * link.seconds_per_byte + link.latency
         is_gathered = seconds[batch, sum(copied)] < Fraction(99, 100) * 2 * whole
         assert is_gathered == (batch == 65536 and any(copied))

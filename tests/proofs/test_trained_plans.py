@@ -317,7 +317,7 @@ def test_the_memory_that_a_plan_states_is_what_a_device_holds(tmp_path: Path) ->
     plan = ho.solve(
         network, batch=64, array=with_loss("h100-8", "eager"), constraints=stated, overlap="none"
     )
-    assert plan.training.unlike_defaults
+    assert plan.training.non_default
     check_price(plan)
     constraints = plan.constraints.model_copy(update={"memory": 600 * 10**6})
     short = plan.model_copy(update={"constraints": constraints})

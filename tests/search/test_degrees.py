@@ -17,13 +17,13 @@ from hypar_opt.models import find_network
 from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import HYBRID, Configuration, family, rows_of
 from hypar_opt.plan.stated import stated_problem
-from hypar_opt.search.degrees import Evaluator, Searched, all_that_fit, search_degrees
+from hypar_opt.search.degrees import Evaluator, Searched, fitting_configurations, search_degrees
 from hypar_opt.search.overlap import bound_of_all_plans
 from hypar_opt.simulator.lockstep import NotInLockstepError
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.run import run_by_events
 from hypar_opt.simulator.step import program
-from hypar_opt.simulator.tasks import of_one_micro_batch
+from hypar_opt.simulator.tasks import before_last_micro_batch
 from hypar_opt.workload.parallelism import SHARDED
 from hypar_opt.workload.tensors import workload_of
 from tests.clocks import tick_when_read
@@ -303,7 +303,7 @@ def seconds_by_events(
     tasks = program(plan, workload, array, RunOptions(**plan.training.stated), rows)
     seconds = run_by_events(tasks, array.interconnect).seconds
     if count > 1:
-        before = run_by_events(of_one_micro_batch(tasks), array.interconnect).seconds
+        before = run_by_events(before_last_micro_batch(tasks), array.interconnect).seconds
         seconds += (count - 1) * before
     return seconds, ho.memory(plan).total
 
@@ -612,7 +612,7 @@ def test_all_that_fit_have_the_seconds_of_the_search() -> None:
     def allowed(own: Configuration) -> bool:
         return own.tp == 4 and own.recompute == "none"
 
-    every = all_that_fit(network, problem, allowed=allowed)
+    every = fitting_configurations(network, problem, allowed=allowed)
     found = search_degrees(network, problem, count=len(every), allowed=allowed)
     assert sorted(own.seconds for own in every) == [own.seconds for own in found.best]
     assert len(every) == found.considered

@@ -46,7 +46,7 @@ from hypar_opt.simulator.bounds import _in_lockstep
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.simulation import step_times
 from hypar_opt.simulator.step import program
-from hypar_opt.simulator.tasks import FOREGROUND, of_one_micro_batch
+from hypar_opt.simulator.tasks import FOREGROUND, before_last_micro_batch
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.studies.random_networks import random_chain, random_graph
@@ -137,7 +137,7 @@ class Drawn:
         tasks = program(self.plan, once, array, options, self.rows)
         of_program = [
             sum(_in_lockstep(task, array.interconnect) for task in own if task.stream == FOREGROUND)
-            for own in (tasks, of_one_micro_batch(tasks))
+            for own in (tasks, before_last_micro_batch(tasks))
         ]
         times = step_times(self.plan, once, array, options, rows=self.rows)
         return times.of(count), of_program[0] + (count - 1) * of_program[1]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.hops import tied_reductions
+from hypar_opt.costs.stage_messages import tied_reductions
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance

@@ -13,7 +13,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.errors import InfeasibleError
 from hypar_opt.plan.stored_layouts import rows_of_plan
-from hypar_opt.plan.strategies import STRATEGIES, degrees, every_degree, strategy_pins
+from hypar_opt.plan.strategies import STRATEGIES, all_degrees, degrees, strategy_pins
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.tensors import workload_of
@@ -184,7 +184,7 @@ def test_on_no_zoo_network_does_a_named_strategy_move_fewer_bytes(seed: int) -> 
     asked["reading"] = rng.choice(["executed", "joined"])
     best = ho.solve(network, search="joint", **asked).cost.total
     for strategy in STRATEGIES:
-        for degree in every_degree((2, 2)):
+        for degree in all_degrees((2, 2)):
             fix = strategy_pins(network, (2, 2), strategy, degree)
             pinned = ho.solve(network, search="joint", constraints={"fix": fix}, **asked)
             assert best <= pinned.cost.total, (name, strategy, degree)

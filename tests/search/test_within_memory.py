@@ -120,7 +120,7 @@ def test_a_plan_for_time_is_charged_what_its_step_takes(recompute: Any, shard: A
         training = {"micro_batches": micro_batches, "recompute": recompute, "shard": shard}
         plan = ho.solve(GPT, batch=16, array=array, bucket=bucket, training=training, solver=solver)
         step = ho.simulate(plan, overlap="none")
-        assert step.of_training == plan.training.unlike_defaults
+        assert step.stated_training == plan.training.non_default
         # Charges are whole units, rounded each.
         rounded = 20 * micro_batches * len(plan.layers)
         taken = plan.cost.total / per_second(plan)

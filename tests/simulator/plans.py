@@ -114,10 +114,10 @@ def plans(
     found = array(draw(st.sampled_from(topologies)), **draw(st.sampled_from([{}, {}, KERNELS])))
     collective = draw(st.sampled_from(COLLECTIVES)) if cost == "time" else "pairwise"
     hierarchy = found.hierarchy()
-    if not hierarchy.of_halves and draw(st.booleans()):
+    if not hierarchy.is_binary and draw(st.booleans()):
         found, hierarchy = found.with_whole_levels(), found.with_whole_levels().hierarchy()
     # The paper's readings are of halves; other parts divide the batch.
-    reading = draw(st.sampled_from(readings if hierarchy.of_halves else RUN_READINGS))
+    reading = draw(st.sampled_from(readings if hierarchy.is_binary else RUN_READINGS))
     three = reading in {"text", *RUN_READINGS} and draw(st.booleans())
     choices = CHOICES[: 3 if three else 2]
     rows = [

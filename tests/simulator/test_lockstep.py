@@ -238,7 +238,7 @@ def test_a_step_is_run_in_phases(topology: dict[str, Any], sizes: list[int]) -> 
     expected = run_by_events(tasks, interconnect)
     phases = in_phases(tasks, interconnect, lambda *_: None)
     assert [len(phase.tasks) for phase in phases] == sizes
-    assert_near(runs._of_phases(tasks, phases, interconnect), expected)
+    assert_near(runs._join_phases(tasks, phases, interconnect), expected)
 
 
 @given(random_interconnects(latencies=(0, 0.125)), st.data())
@@ -250,7 +250,7 @@ def test_phases_on_any_graph_are_the_step_at_once(
         for task in data.draw(programs(interconnect))
     ]
     phases = in_phases(tasks, interconnect, lambda *_: None)
-    found = runs._of_phases(tasks, phases, interconnect)
+    found = runs._join_phases(tasks, phases, interconnect)
     assert_near(found, run_by_events(tasks, interconnect))
 
 
@@ -274,13 +274,13 @@ def test_a_long_step_is_run_in_phases_that_are_less_work(
     in_phases(tasks, interconnect, lambda some, routes: counted.append(event_work(some, routes)))
     assert (sum(counted) < at_once / 4) == less
     expected, in_phases_to_the_end = run_by_events(tasks, interconnect), []
-    of_phases = runs._of_phases
+    of_phases = runs._join_phases
 
     def counting(*step: Any) -> Measurements:
         in_phases_to_the_end.append(step)
         return of_phases(*step)
 
-    monkeypatch.setattr(runs, "_of_phases", counting)
+    monkeypatch.setattr(runs, "_join_phases", counting)
     assert_near(run(tasks, interconnect), expected)
     assert not in_phases_to_the_end
     monkeypatch.setattr(runs, "MIN_WORK_IN_PHASES", 0)

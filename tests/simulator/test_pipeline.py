@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.hops import TiedReduction
+from hypar_opt.costs.stage_messages import TiedReduction
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.models.gpt import gpt
@@ -70,7 +70,7 @@ def test_passes_of_a_stage_are_its_step(array: Array, run: dict[str, Any]) -> No
     assert all(0 < w < b for w, b in zip(passes.gradients, passes.backward, strict=True))
     again = 2 if "recompute" in run else 1
     assert passes.backward[1] > again * passes.forward[1]
-    assert passes.hop == 0  # to nobody
+    assert passes.message == 0  # to nobody
 
 
 def test_a_chunk_takes_what_it_takes_by_itself() -> None:
@@ -87,7 +87,7 @@ EQUAL = StagePasses((1.0,), (2.0,), (1.0,), 0.5, 0.1)
 
 
 @pytest.mark.parametrize(
-    ("schedule", "micro_batches", "hop", "seconds"),
+    ("schedule", "micro_batches", "message", "seconds"),
     [
         # (m + p - 1)(f + b) and the last backward passes of the stages before, of none.
         ("1f1b", 8, 0.0, 11 * 3 + 0.5),
@@ -98,16 +98,16 @@ EQUAL = StagePasses((1.0,), (2.0,), (1.0,), 0.5, 0.1)
     ],
 )
 def test_equal_stages_take_what_their_formula_says(
-    schedule: str, micro_batches: int, hop: float, seconds: float
+    schedule: str, micro_batches: int, message: float, seconds: float
 ) -> None:
-    step = pipeline_step([EQUAL._replace(hop=hop)] * 4, schedule, micro_batches)
+    step = pipeline_step([EQUAL._replace(message=message)] * 4, schedule, micro_batches)
     assert step.seconds == pytest.approx(seconds)
     assert step.bubbles == pytest.approx([1 - (micro_batches * 3 + 0.5) / seconds] * 4)
     assert [len(own) for own in step.run.begun] == [len(own) for own in step.passes]
 
 
 def test_blocking_messages_of_both_directions_pass_a_border_together() -> None:
-    without = pipeline_step([EQUAL._replace(hop=0.0)] * 4, "1f1b", 32)
+    without = pipeline_step([EQUAL._replace(message=0.0)] * 4, "1f1b", 32)
     blocking = pipeline_step([EQUAL] * 4, "1f1b", 32)
     # A stage inside waits for one message a border and micro-batch.
     assert blocking.seconds - without.seconds == pytest.approx(2 * 0.1 * 32 + 3 * 0.1, rel=0.05)
@@ -145,7 +145,7 @@ def test_a_simulated_step_ends_with_the_gradients_of_tied_weights() -> None:
         plan = plan_of_stages(solved_stages(SMALL, own, even_stages(SMALL, 2)))
         step = ho.simulate(plan, trace=True)
         assert isinstance(step, PipelineResult)
-        link = array.hop(0, 2)
+        link = array.stage_link(0, 2)
         size = 64 * 32 * (reduce_bytes or element_bytes)
         seconds = float(size * link.seconds_per_byte + 2 * link.latency)
         assert [own.tied for own in step.stages] == pytest.approx([seconds] * 2)

@@ -135,8 +135,8 @@ def test_stages_that_differ() -> None:
 
 def test_messages_take_time_and_devices_may_wait_for_them() -> None:
     passes, of = orders("1f1b", 4, 8), times("1f1b", [1] * 4, [2] * 4)
-    hops = [0.1] * 4
-    assert walked(passes, of, hops=hops).seconds == pytest.approx(36.8)
+    messages = [0.1] * 4
+    assert walked(passes, of, messages=messages).seconds == pytest.approx(36.8)
     assert walked(passes, of, once=[0, 3, 1, 0]).seconds == pytest.approx(34)
 
 

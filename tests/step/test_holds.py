@@ -104,7 +104,7 @@ def test_all_accelerators_hold_what_states_do_and_the_fullest_what_a_plan_does(s
             if hold.tensor in ("weights", "gradients", "state", "gathered", "errors", "logits"):
                 amounts = of_accelerators(program, hold)
                 assert (sum(amounts), hold.bytes * max(amounts)) == (together, fullest)
-            elif not hold.border:
+            elif not hold.halo:
                 assert hold.bytes * together <= fullest * program.hierarchy.accelerators
 
 

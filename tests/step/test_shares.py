@@ -14,7 +14,7 @@ from hypar_opt.costs.state_charges import choices_by_level
 from hypar_opt.instance.instance import Instance
 from hypar_opt.integers import Integers
 from hypar_opt.models import find_network
-from hypar_opt.plan.arguments import one_sided, problem_of
+from hypar_opt.plan.arguments import part_words, problem_of
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.operations import Collective
@@ -48,7 +48,7 @@ class Case:
             network,
             array=array,
             batch=24,
-            choices=(*CHOICES, *one_sided(array)),
+            choices=(*CHOICES, *part_words(array)),
             constraints={"runnable": False},
         )
         self.problem, self.instance = problem, Instance(network, problem)

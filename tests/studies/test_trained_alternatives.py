@@ -155,7 +155,7 @@ def test_a_certificate_is_of_plans_in_any_memory_or_bounds_those_that_fit() -> N
         limit = rng.choice(every)[1]
         plan = ho.solve(network, **{**asked, "constraints": {"runnable": False, "memory": limit}})
         certificate = certify(plan)
-        assert certificate.training is None  # of plans that train alike, as is stated
+        assert certificate.training is None  # of stated training settings
         assert check_certificate(cautious(plan), certificate) == proved_bound(plan, certificate)
         fastest = Fraction(plan.cost.total) / per_second(plan) == every[0][0]
         assert fastest == (certificate.bound is None)
@@ -171,6 +171,11 @@ def test_lists_and_proofs_say_of_which_plans_they_are(tmp_path: Path) -> None:
     typed = ["--micro-batches", "2", "--best", "2", "--regret", "--certificate", "proof.json"]
     done = command([*asked, *typed, "--output", "plan.json"], tmp_path)
     assert done.status == 0, done.errors
-    assert " ".join(done.output.split()).count("runnable plans, of plans that train alike:") == 2
+    assert (
+        " ".join(done.output.split()).count(
+            "runnable plans, of plans with the same training settings:"
+        )
+        == 2
+    )
     done = command(["verify", "plan.json", "--certificate", "proof.json"], tmp_path)
     assert "runnable plans, of all plans of 2 micro-batches)" in " ".join(done.output.split())

@@ -33,7 +33,7 @@ _WIDTH = 420
 _NUMBER = 36
 """Pixels of a cell that has its value."""
 
-_MOST_CELLS = 2**14
+_MAX_CELLS = 2**14
 """More cannot be told apart, and take minutes to draw."""
 
 _OFFSETS = "xOffset", "yOffset"
@@ -85,9 +85,9 @@ def surface(
         raise ValueError(
             f"should have {len(ylabels)} rows of {len(xlabels)} values, got {values.shape}"
         )
-    if values.size > _MOST_CELLS:
+    if values.size > _MAX_CELLS:
         raise HyparError(
-            f"a map has at most {_MOST_CELLS:,} plans in a picture, got {values.size:,}"
+            f"a map has at most {_MAX_CELLS:,} plans in a picture, got {values.size:,}"
         )
     cells = [
         {

@@ -190,9 +190,9 @@ def _as_proved(plan: Plan, proof: Certificate) -> Plan:
     if proof.overlap is not None:  # the status is of the time without
         return plan
     solver, claims = plan.solver, certificate.claimed_beyond(plan, bound)
-    if training_left_open(plan) and (claims is None or not solver.says):
+    if training_left_open(plan) and (claims is None or not solver.attribution):
         return plan
-    if bound < total and not solver.says:  # a search of ours may know more
+    if bound < total and not solver.attribution:  # a search of ours may know more
         return plan
     gap = float((total - bound) / total) if total else 0.0
     status = "optimal" if bound == total else "feasible"

@@ -27,7 +27,7 @@ def provenance(contents: Contents) -> str:
     bound = (
         "no bound"
         if solver.bound is None
-        else f"{solver.says}bound {format_page_cost(solver.bound, cost.unit)}"
+        else f"{solver.attribution}bound {format_page_cost(solver.bound, cost.unit)}"
     )
     return (
         f"Charged {cost.kind} by the reading {cost.reading}; found by {solver.name},"
@@ -94,7 +94,7 @@ def _answer_facts(contents: Contents) -> list[tuple[str, str]]:
     solver = plan.solver
     stopped = f", stopped by {solver.stopped_by}" if solver.stopped_by else ""
     # `found_by` names the source of the plan if a limit stopped the solver first.
-    status = solver.says + solver.status + stopped
+    status = solver.attribution + solver.status + stopped
     return [
         ("solver", solver.name),
         ("search", solver.search),
@@ -113,7 +113,7 @@ def _bound(solver: SolverRecord, unit: str) -> str:
     gap = f", gap {solver.gap:.3g}" if solver.gap else ""
     # The sum of the levels' bounds is not a bound of the joint optimum.
     scope = " (the levels' bounds added up)" if solver.scope == "level" else ""
-    return solver.says + format_page_cost(solver.bound, unit) + gap + scope
+    return solver.attribution + format_page_cost(solver.bound, unit) + gap + scope
 
 
 def headline(contents: Contents) -> list[tuple[str, str, str]]:

@@ -83,7 +83,7 @@ def _shown(configurations: Configurations) -> Columns:
     """Return the columns in the order of the table."""
     of_stages = ("pp", "interleave", "in_flight", "bubble") if configurations.staged else ()
     cuts = ["cuts"] if any(entry.configuration.cuts for entry in configurations) else []
-    shown = ROW.only(
+    shown = ROW.select(
         *("tp", "sp", *of_stages[:2], *cuts),
         *("cp", "ep", "dp_shard", "dp_replicate", "zero", "micro_batches", "recompute"),
         *("seconds", "per_second", "mfu", "memory", "spare", *of_stages[2:]),

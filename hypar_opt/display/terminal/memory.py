@@ -11,7 +11,7 @@ from hypar_opt.display.plan_grid import layer_memory
 from hypar_opt.display.terminal.console import Column, new_table, table_of
 from hypar_opt.plan.trained import trained
 from hypar_opt.simulator.device_memory import CATEGORIES, STAGES_HELD
-from hypar_opt.units import format_bytes, format_held
+from hypar_opt.units import format_bytes, format_nonzero_bytes
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.device_memory import DeviceMemory
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 def memory_view(held: DeviceMemory) -> RenderableType:
     """Show what an accelerator holds, by layer and by category, and whether it fits."""
     plan, total = held.plan, format_bytes(held.total)
-    columns: list[Column] = [("layer", str), *((name, format_held) for name in CATEGORIES.values())]
+    columns: list[Column] = [
+        ("layer", str),
+        *((name, format_nonzero_bytes) for name in CATEGORIES.values()),
+    ]
     lines = [(name, *(amounts[key] for key in CATEGORIES)) for name, amounts in layer_memory(held)]
     totals = [("total", *(held.categories[name] for name in CATEGORIES))]
     how = trained(held.options, plan)

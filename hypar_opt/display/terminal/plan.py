@@ -179,7 +179,7 @@ def _overlapped(plan: Plan, with_overlap: WithOverlap) -> str:
     """Return what is known of the time with overlap."""
     seconds = format_si(with_overlap.seconds, "s")
     says = f"A step takes {seconds} with overlap ({with_overlap.overlap})"
-    attribution = plan.solver.says
+    attribution = plan.solver.attribution
     if with_overlap.proved:
         says += f", {attribution}the least of plans with the same training settings"
     else:

@@ -53,7 +53,7 @@ def step_view(step: StepResult) -> RenderableType:
     options += ["inference"] if plan.inference else []
     options += placed(plan) if plan.array and plan.array.name == step.array else []
     options += reductions(plan)
-    options += [trained(step.of_training, plan)] if step.of_training else []
+    options += [trained(step.stated_training, plan)] if step.stated_training else []
     return Group(
         Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
         Text(", ".join(options), style="dim"),
@@ -157,7 +157,9 @@ def _memory(step: StepResult) -> list[str]:
     else:
         needed, capacity = format_bytes(step.memory), format_bytes(step.capacity)
         uncounted = {"recompute": "recomputation", "shard": "sharding"}
-        missing = " or ".join(word for name, word in uncounted.items() if name in step.of_training)
+        missing = " or ".join(
+            word for name, word in uncounted.items() if name in step.stated_training
+        )
         without = f", not counting {missing}" if missing else ""
         fit = f"{needed} of {capacity} per accelerator{without}"
     sentences = [f"Memory: {fit}."]

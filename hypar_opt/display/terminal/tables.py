@@ -19,7 +19,7 @@ from hypar_opt.units import (
     COUNT,
     JOULES,
     SECONDS,
-    digits_apart,
+    distinguishing_digits,
     format_bytes,
     format_cost,
     format_number,
@@ -221,7 +221,10 @@ def front_view(front: ParetoFront) -> RenderableType:
     further = [name for name in objectives if name != front.objective]
     best_name = _LEAST.get(front.objective, f"least {front.objective}")
     columns: list[Column | None] = [
-        ("memory", partial(format_bytes, digits=digits_apart([one.memory for one in front]))),
+        (
+            "memory",
+            partial(format_bytes, digits=distinguishing_digits([one.memory for one in front])),
+        ),
         (best_name, "{}".format),
         # Four digits: neighbours on a front differ by little.
         ("ratio", format_number),
@@ -229,7 +232,7 @@ def front_view(front: ParetoFront) -> RenderableType:
         # In the reading `executed` it would be the column of bytes.
         None if cost.reading in RUN_READINGS else ("run", format_bytes),
         ("gap", format_percent) if _has_gaps(front) else None,
-        ("trains by", str) if any(point.plan.training.unlike_defaults for point in front) else None,
+        ("trains by", str) if any(point.plan.training.non_default for point in front) else None,
     ]
     lines = (
         (
@@ -237,7 +240,7 @@ def front_view(front: ParetoFront) -> RenderableType:
             *map(point.amount, further),
             point.plan.cost.executed_bytes,
             point.plan.solver.gap or 0,
-            trained(point.plan.training.unlike_defaults, point.plan),
+            trained(point.plan.training.non_default, point.plan),
         )
         for point in front
     )

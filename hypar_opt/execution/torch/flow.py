@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.maps import LayerMaps
 
-MOST_ORDERED = 6
+MAX_ORDERED = 6
 """Of more dimensions not all orders are tried."""
 
 
@@ -363,7 +363,7 @@ def in_best_order(flow: Flow) -> Flow:
     DTensor splits an axis by the dimensions in their order: to convert an outer one, it gathers
     what inner ones split of the same axis.
     """
-    if len(flow.mesh.tensor) > MOST_ORDERED:
+    if len(flow.mesh.tensor) > MAX_ORDERED:
         return flow
     weighted = Counter(pair for layer in flow.layers for pair in layer.conversions)
 

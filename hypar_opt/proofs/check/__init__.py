@@ -2,7 +2,7 @@
 
 A certificate must not be checked against tables from the code that chose the plan: a single
 mistake would then produce a wrong plan and prove it. So nothing here imports a cost model, a
-search or the tensors that those share. The one exception is `hypar_opt.proofs.check.own_cost`:
+search or the tensors that those share. The one exception is `hypar_opt.proofs.check.plugin_cost`:
 a plug-in's cost model is the definition of its charges.
 
 What a step does is derived as operations of a node in a state, and of a boundary between two

@@ -1,11 +1,10 @@
-"""A bound on all plans of a network in as many stages and micro-batches as a plan has.
+"""A bound on all plans of a network with a plan's numbers of stages and micro-batches.
 
-Between blocks a network is cut into units. A stage of some units is charged no less than these are
-by themselves: their tables have its nodes and edges, but nothing of messages, and no latency that
-gradients of others may share. Its messages add what they take where no accelerators store the same.
-Nor is it charged less than the least of its own table, which has its messages. All tables are of
-any training mode. Of stages that take at least so long the cuts of the least charge bound all
-plans.
+Between blocks a network is cut into units. The charge of a stage is at least the sum of its units'
+charges: their tables have its nodes and edges, but neither messages nor latencies that other
+gradients may share. Messages add at least their time without copies. The minimum of a stage's own
+table, with its messages, is a bound, too. All tables cover all training modes. The cuts of least
+charge under these bounds are a bound on all plans.
 
 Source: docs/stages.md.
 """
@@ -26,7 +25,7 @@ from hypar_opt.proofs.check.folds import PREFIXES
 from hypar_opt.proofs.check.nodes import images_of
 from hypar_opt.proofs.check.stages import (
     PlanStage,
-    charge_of_all,
+    charge_of_plan,
     charges_of_stages,
     described,
     seconds_of_sum,
@@ -44,18 +43,18 @@ if TYPE_CHECKING:
     from hypar_opt.proofs.check.tables import ReferenceTable
 
 _PASSES = 2
-"""In which a message is sent: an error goes back."""
+"""The passes in which a message is sent: an error goes back."""
 
 
 class UnitSpan(NamedTuple):
-    """Some units that follow one another: by themselves, or as a stage.
+    """Consecutive units: by themselves, or as a stage.
 
     Parameters
     ----------
     first, end
-        The first unit, and that before which they end.
+        The first unit, and the one before which they end.
     stage
-        The number of the stage, from 0; None of units by themselves.
+        The number of the stage, from 0; None for units by themselves.
     """
 
     first: int
@@ -64,12 +63,12 @@ class UnitSpan(NamedTuple):
 
 
 class BoundOnCuts(NamedTuple):
-    """What all cuts are charged at least, and the stages of those that are charged no more.
+    """A lower bound on the charge of all cuts, and the stages of the cuts that attain it.
 
     Parameters
     ----------
     charge
-        In charges, a fraction of one since stages wait for shares of others.
+        In charges; a fraction, since stages wait for shares of others.
     """
 
     charge: Fraction
@@ -77,11 +76,11 @@ class BoundOnCuts(NamedTuple):
 
 
 _Holders = tuple[tuple[int, ...], ...]
-"""Of each weight that units share, the stages that have it."""
+"""For each weight that units share, the stages that hold it."""
 
 
 class _Partial(NamedTuple):
-    """The first stages of some cuts: the longest one, all together, and where they end."""
+    """The first stages of some cuts: the longest one, their sum, and their ends."""
 
     longest: int
     total: int
@@ -95,7 +94,7 @@ class CutProblem:
     Raises
     ------
     RefusedError
-        Naming what plans have that are not bounded.
+        Naming the property of the plan for which there is no bound.
     CheckFailedError
         If a stage takes another time than the plan says.
     """
@@ -125,8 +124,8 @@ class CutProblem:
 
     @cached_property
     def charge(self) -> Fraction:
-        """What the plan is charged, exactly."""
-        return charge_of_all(self.plan, self._charges) * self.per_second
+        """The exact charge of the plan."""
+        return charge_of_plan(self.plan, self._charges) * self.per_second
 
     @cached_property
     def _charges(self) -> list[StageCharge]:
@@ -180,7 +179,7 @@ class CutProblem:
 
     @cached_property
     def _kinds(self) -> list[int]:
-        """The first unit whose tables are those of each one; of one that shares weights itself."""
+        """For each unit the first with equal tables; one that shares weights equals only itself."""
         tied = {unit for pair in self._tied for unit in pair}
         first: dict[Hashable, int] = {}
         return [
@@ -189,7 +188,7 @@ class CutProblem:
         ]
 
     def _described_layers(self, unit: range) -> Iterator[Hashable]:
-        """Yield what is known of a unit's layers but their names; sources by their places in it."""
+        """Yield a unit's layers without their names, with sources as positions in the unit."""
         network = self.plan.network.description
         gathered = stated_words(self.plan, self.plan.training.gather)
         place_in_block = {
@@ -221,17 +220,17 @@ class CutProblem:
         """The link before each stage, and behind the last one; None at both ends."""
         assert self.plan.array is not None
         array = self.plan.array.description
-        return [None, *(array.hop(n, self.parts) for n in range(self.parts - 1)), None]
+        return [None, *(array.stage_link(n, self.parts) for n in range(self.parts - 1)), None]
 
     def kind(self, span: UnitSpan) -> Hashable:
-        """Return what spans have in common whose tables are equal."""
+        """Return a key of spans: those with equal keys have equal tables."""
         kinds = tuple(self._kinds[span.first : span.end])
         if span.stage is None:
             return kinds
         return kinds, self._links[span.stage], self._links[span.stage + 1]
 
     def _may_be_stage(self, span: UnitSpan) -> bool:
-        """Return whether others are left for the stages before and behind."""
+        """Return whether units are left for the stages before and behind."""
         first, end, stage = span
         count, parts = len(self.units), self.parts
         if stage is None or not 0 <= stage < parts or not 0 <= first < end <= count:
@@ -240,7 +239,7 @@ class CutProblem:
         return min(first, 1) == min(stage, 1) and min(count - end, 1) == min(behind, 1)
 
     def _stages(self, stage: int) -> Iterator[UnitSpan]:
-        """Yield all units that a stage may be of."""
+        """Yield all spans of units that a stage may have."""
         spans = (UnitSpan(*ends, stage) for ends in combinations(range(len(self.units) + 1), 2))
         yield from filter(self._may_be_stage, spans)
 
@@ -260,24 +259,24 @@ class CutProblem:
         if not is_known:
             raise CheckFailedError(f"spans: there is none from unit {span.first} to {span.end}")
         layers = range(self.units[span.first].start, self.units[span.end - 1].stop)
-        # By themselves they are of any stage: all parts of the array are alike.
+        # By themselves they may be in any stage: all parts of the array are equal.
         plan = PlanStage(self.plan, span.stage or min(span.first, 1), (layers,)).plan
         table = table_over_modes(plan, is_part=span.stage is None)
         assert table is not None
         return table
 
     def bound(self, least: Mapping[Hashable, int]) -> BoundOnCuts:
-        """Return what all cuts are charged at least.
+        """Return a lower bound on the charge of all cuts.
 
         Parameters
         ----------
         least
-            Of tables the least charge, by the kind of their span: of each unit by itself.
+            The least charge of tables, by the kind of their span; each unit by itself is needed.
 
         Raises
         ------
         CheckFailedError
-            If that of a unit is missing, or the network has fewer units than stages.
+            If a unit is missing, or the network has fewer units than stages.
         """
         alone = [least.get(self.kind(UnitSpan(unit, unit + 1))) for unit in range(len(self.units))]
         if None in alone:
@@ -335,14 +334,14 @@ class CutProblem:
         return sum(seconds, Fraction()) * self.per_second
 
     def by_units(self, span: UnitSpan, sums: Sequence[int]) -> int:
-        """Return what a stage is charged at least by what its units are by themselves.
+        """Return a lower bound on a stage's charge from its units' charges by themselves.
 
-        Of weights that several of them share, those of the last one are left out with all else.
+        If several units share weights, all charges of the last one are left out.
 
         Parameters
         ----------
         sums
-            Of all units before each one.
+            Sums of the charges of all units before each one.
         """
         first, end, stage = span
         assert stage is not None
@@ -353,13 +352,13 @@ class CutProblem:
 
     @cached_property
     def _elements(self) -> list[int]:
-        """Those of a micro-batch that cross before each unit."""
+        """The elements of a micro-batch that cross the border before each unit."""
         network, images = self.plan.network.description, images_of(self.plan)
         writers = (unit.start - 1 for unit in self.units)
         return [0 if n < 0 else images * network.map_of(n).elements for n in writers]
 
     def _least_message(self, unit: int, link: BisectionLink) -> int:
-        """Return what messages before a unit are charged at least: without copies."""
+        """Return a lower bound on the charge of messages before a unit: without copies."""
         size = self._elements[unit] * self.plan.element_bytes
         seconds = size * link.seconds_per_byte, link.latency
         once = sum(floor(duration * self.per_second + Fraction(1, 2)) for duration in seconds)
@@ -367,7 +366,7 @@ class CutProblem:
 
 
 def _pareto_frontier(partials: Sequence[_Partial]) -> list[_Partial]:
-    """Return those than which no other is as short, both in its longest stage and in all."""
+    """Return the Pareto-optimal ones, in the longest stage and in the sum of stages."""
     frontier: list[_Partial] = []
     for partial in sorted(partials):
         if not frontier or partial.total < frontier[-1].total:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hypar_opt.proofs.check.nodes import PlanGraph, State
     from hypar_opt.proofs.check.operations import LayerWork, PaddedAxes, Share, Times, Transfer
 
-# Its own table, as the rest of this derivation shares none with the search.
+# A separate table: this derivation shares none with the search.
 PREFIXES = {"femto": 10**15, "pico": 10**12, "nano": 10**9, "micro": 10**6, "milli": 10**3, "": 1}
 UNSPLIT = (WHOLE, PARTIAL, "none")
 WORD_BYTES = 4
@@ -58,32 +58,32 @@ class Charges(ABC):
 
     @abstractmethod
     def node(self, node: int, state: State) -> int:
-        """Return what a node is charged in a state, all its levels together."""
+        """Return the charge of a node in a state, over all its levels."""
 
     @abstractmethod
     def edge(self, edge: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
-        """Return what pairs of states of an edge's ends are charged: ``(sources, targets)``.
+        """Return the charges of pairs of states of an edge's ends: ``(sources, targets)``.
 
         Parameters
         ----------
         sources, targets
-            States of as many levels.
+            States of equally many levels.
         """
 
     def joins_levels(self, node: int, state: State) -> bool:  # noqa: ARG002
         """Return whether levels of a state are charged together, as around a ring.
 
-        Totals do not tell: whatever they are, what each level adds to them adds up to them.
+        Totals do not show it: the increments of levels always add up to them.
         """
         return False
 
     def for_plan(self, chosen: Sequence[State]) -> Charges:  # noqa: ARG002
-        """Return the charges of one plan, whose nodes may share some, given their states."""
+        """Return the charges of one plan, whose nodes may share charges, given their states."""
         return self
 
 
 class Fold(Charges):
-    """Charges of operations. Nodes and edges that are alike are charged once."""
+    """Charges of operations. Equal nodes and edges are charged once."""
 
     def __init__(
         self, plan: Plan, graph: PlanGraph, chosen: Sequence[State] = (), *, pads: bool = False
@@ -110,7 +110,7 @@ class Fold(Charges):
 
     @abstractmethod
     def _charge(self, ops: Iterable[Transfer]) -> int:
-        """Return the charge of all that a node, or a boundary, exchanges."""
+        """Return the charge of all exchanges of a node, or a boundary."""
 
     def _local(self, node: int, state: State) -> int:  # noqa: ARG002
         """Return the charge of a node's own work, and of its accesses to memory."""
@@ -125,7 +125,7 @@ class Fold(Charges):
     def _charge_edge(
         self, edge: int, sources: tuple[State, ...], targets: tuple[State, ...]
     ) -> Integers:
-        numbers, operations = self._alike(edge, sources, targets)
+        numbers, operations = self._equal_pairs(edge, sources, targets)
         (written, rows), (read, columns) = (
             self._paddings(edge, end, states) for end, states in enumerate((sources, targets))
         )
@@ -158,24 +158,24 @@ class Fold(Charges):
             for op in ops
         )
 
-    def _alike(
+    def _equal_pairs(
         self, edge: int, sources: Sequence[State], targets: Sequence[State]
     ) -> tuple[NDArray[np.intp], list[tuple[int, tuple[Transfer, ...]]]]:
         """Return, for each level, numbers of pairs that move the same there, and their operations.
 
-        A level's depend on how a tensor is stored and read there, and on copies at other levels;
-        where levels are joined, also on their parts above and below, and on all that changes. So
-        one pair gives the operations of all pairs like it.
+        A level's operations depend on how a tensor is stored and read there, and on copies at other
+        levels; if levels are joined, also on their parts above and below, and on all changes. So
+        one pair gives the operations of all pairs with its number.
 
         Returns
         -------
         numbers : (levels, sources, targets)
-            And one more for sums that are reduced on the way.
+            And one more row for sums that are reduced on the way.
         """
         step, sizes = self.step, self.hierarchy.sizes[: len(sources[0])]
         layouts = [end.layouts for end in step.ends[edge]]
         names = sorted({*layouts[0], *layouts[1]})
-        # In how many copies a tensor is depends on few of its layouts, and so do most states.
+        # The number of copies depends on few layouts, and most states have these.
         counted = names if self.plan.joins_levels or self.plan.groups else UNSPLIT
         like = np.array([n if name in counted else -1 for n, name in enumerate(names)], np.intp)
         like[like < 0] = (like < 0).argmax()
@@ -203,7 +203,7 @@ class Fold(Charges):
         at = rows.reshape(-1, 1), columns.reshape(-1)
         numbers = _numbered(digits)[:, *at] * len(names) ** 2
         numbers = numbers + written[:, :, None] * len(names) + read[:, None]
-        if reduced.any():  # sums of all levels are one
+        if reduced.any():  # sums over all levels are one
             sums = _numbered([(reduced << levels).sum(axis=0)[None], copied.prod(axis=0)[None] - 1])
             numbers = np.concatenate([numbers, 1 + numbers.max(initial=0) + sums[:, *at]])
         examples = np.full(1 + numbers.max(initial=0), -1)
@@ -218,7 +218,7 @@ class Fold(Charges):
 
 
 def _numbered(digits: Sequence[Integers]) -> NDArray[np.intp]:
-    """Return small numbers of combinations of digits, none of which is negative."""
+    """Return consecutive numbers for combinations of digits that are not negative."""
     radices = [1 + int(digit.max(initial=0)) for digit in digits]
     dtype = exact_dtype(prod(radices))
     number: Integers = np.zeros(1, dtype)
@@ -246,7 +246,7 @@ class Bytes(Fold):
 
 
 class BytesOfGroups(Bytes):
-    """Bytes of plans with unequal parts, in halves: of what all parts receive the mean."""
+    """Bytes of plans with unequal parts, in halves: the mean of what parts receive."""
 
     def __init__(self, plan: Plan, graph: PlanGraph) -> None:
         super().__init__(plan, graph)
@@ -266,7 +266,7 @@ class PartsOfH1:
     Parameters
     ----------
     waits
-        Whether between more than two parts each waits for the longest message of a round.
+        Whether, between more than two parts, each waits for the longest message of a round.
     """
 
     def __init__(self, plan: Plan, *, waits: bool) -> None:
@@ -285,7 +285,7 @@ class PartsOfH1:
         return indices_by_share(size, self._shares)[part]
 
     def has(self, layout: str, part: int) -> Fraction:
-        """Return what a part has of a tensor, as if all had as much: n times its share."""
+        """Return a part's share of a tensor, scaled to n equal parts."""
         if layout in PART_WORDS:
             return Fraction(self.count * (PART_WORDS[layout] == part))
         share = Fraction(self.count * self._shares[part], sum(self._shares))
@@ -312,7 +312,7 @@ class PartsOfH1:
         return [_half_up(amount * self.has(PARTIAL, part)) for part in parts]
 
     def _across(self, written: str, read: str, part: int, step: Pass) -> Fraction:
-        """Return what a part receives across H1 of a tensor, or waits for."""
+        """Return what a part receives of a tensor across H1, or waits for."""
         forward = step is Pass.FORWARD
         had, has = (
             [self.has(layout, n) / self.count for n in range(self.count)]
@@ -336,35 +336,35 @@ class PartsOfH1:
 
 
 def _half_up(amount: Fraction) -> int:
-    """Return the nearest integer, as the search's charges are rounded: both have to agree."""
+    """Return the nearest integer, rounded like the search's charges, with which it has to agree."""
     return (2 * amount.numerator + amount.denominator) // (2 * amount.denominator)
 
 
 class Rate(NamedTuple):
-    """The charge of an exchange: for an amount of 1, and for a message."""
+    """The charge of an exchange per unit of its amount, and per message."""
 
     per_amount: Fraction
     per_message: Fraction = Fraction()
 
     def charge(
-        self, amount: int, messages: int = 1, share: Share | None = None, alone: int = 0
+        self, amount: int, messages: int = 1, share: Share | None = None, unshared: int = 0
     ) -> int:
         """Return the charge of an exchange with its latency, or a share of a whole number.
 
-        Nothing to move is no message.
+        Without an amount there is no message.
 
         Parameters
         ----------
-        alone
-            The messages that share their latency with none.
+        unshared
+            The number of messages whose latency is not shared.
         """
         if not amount:
             return 0
         if share is None:
-            return _half_up(amount * self.per_amount + (messages + alone) * self.per_message)
+            return _half_up(amount * self.per_amount + (messages + unshared) * self.per_message)
         latency = _half_up(self.per_message)
         begin, end = (math.floor(latency * fraction) for fraction in share)
-        return _half_up(amount * self.per_amount) + messages * (end - begin) + alone * latency
+        return _half_up(amount * self.per_amount) + messages * (end - begin) + unshared * latency
 
 
 class ArrayFold(Fold):
@@ -395,7 +395,7 @@ class ArrayFold(Fold):
 
     @staticmethod
     def _by_pass(ops: Iterable[Transfer]) -> tuple[list[Transfer], list[list[Transfer]]]:
-        """Return the exchanges between pairs, and the reductions of each pass that are one."""
+        """Return the exchanges between pairs, and the joined reductions of each pass."""
         pairs: list[Transfer] = []
         passes: defaultdict[object, list[Transfer]] = defaultdict(list)
         for op in ops:
@@ -415,14 +415,14 @@ class ArrayFold(Fold):
         return [tuple(run) for _, run in groupby(sorted(levels), stages.__getitem__)]
 
     def _ring(self, levels: Sequence[int], among: range | None = None) -> BisectionLink:
-        """Return the link of a stage's rounds, with the latency of all of them together.
+        """Return the link of a stage's rounds, with the latency of all rounds.
 
         There are n - 1 around n accelerators. On a torus or mesh each dimension has a ring.
 
         Parameters
         ----------
         among
-            The accelerators that take part, if not all.
+            The participating accelerators, if not all.
         """
         network = self.array.interconnect
         at_once = self.array.collective == "ring" and self.array.topology.grid() is not None
@@ -438,17 +438,16 @@ class Time(ArrayFold):
 
     An exchange takes its bytes over the level's bandwidth, and a latency for each message, n - 1
     between n parts. An all-reduce reduce-scatters and then all-gathers, so that it crosses each of
-    its levels twice, the topmost once where that has two parts; around a ring of n it takes
-    2(n - 1) messages, of all levels at which the layer makes the choice at once. A reduce-scatter
-    or all-gather is half of that. Of sharded gradients the reduce-scatters share a bucket's
-    latency, and weights are gathered layer by layer.
-
-    On groups of accelerators it is the slowest part's of each exchange and pass.
+    its levels twice, the topmost once where that has two parts; around a ring of n it takes 2(n -
+    1) messages, of all levels at which the layer makes the choice at once. A reduce-scatter or
+    all-gather is half of that. With sharded gradients the reduce-scatters share a bucket's latency,
+    and weights are gathered layer by layer. On groups of accelerators the slowest part counts in
+    each exchange and pass.
     """
 
     UNITS = "seconds"
     rounds_together: ClassVar[bool] = True
-    """Whether passes that are alike, and that run once, are rounded as one."""
+    """Whether equal passes that run once are rounded together."""
 
     def __init__(self, plan: Plan, graph: PlanGraph, chosen: Sequence[State] = ()) -> None:
         super().__init__(plan, graph, chosen, pads=plan.step_model.by_largest_shard)
@@ -461,23 +460,23 @@ class Time(ArrayFold):
         self._kernel_rates = cache(self._rates_of_kernels)
 
     def for_plan(self, chosen: Sequence[State]) -> Time:
-        """Return the charges of one plan: gradients share latencies that reduce alike."""
+        """Return one plan's charges: gradients reduced over the same levels share latencies."""
         return Time(self.plan, self.step.graph, chosen)
 
     def node(self, node: int, state: State) -> int:
-        """Return what a node is charged in a state; a message between stages with all levels."""
+        """Return a node's charge in a state; that of a message between stages is for all levels."""
         context, graph = self.plan.stage, self.step.graph
-        link = context and context.hops.get(graph.nodes[node].name)
+        link = context and context.links.get(graph.nodes[node].name)
         charge = super().node(node, state)
         if not link or node < graph.shared or len(state) < self.plan.levels:
             return charge
         return charge + self._charge_message(node, state, link)
 
     def _charge_message(self, node: int, state: State, link: BisectionLink) -> int:
-        """Return the charge of what a stage receives, or sends, with its error.
+        """Return the charge of a tensor that a stage receives, or sends, and of its error.
 
-        Accelerators send what they store: copies of it whole, or a part of each, which the others
-        gather behind the link, from the topmost level down; what takes less.
+        Accelerators send what they store: whole copies, or a part of each copy, which receivers
+        gather from the topmost level down; whichever takes less.
         """
         layer, times = self.step.graph.nodes[node], len(self.step.passes[:2])
         size = layer.pooled * self.plan.element_bytes
@@ -526,7 +525,7 @@ class Time(ArrayFold):
         return total + sum(ops[0].weight * self._charge_pass(ops) for ops in passes)
 
     def _charge_pass(self, ops: Sequence[Transfer]) -> int:
-        """Return the charge of what is reduced in one pass: in each stage the slowest part's."""
+        """Return the charge of the reductions of one pass: of the slowest part in each stage."""
         times, share = max(op.times for op in ops), ops[0].share
         moved: list[Counter[int]] = [Counter() for _ in self._members]
         for op in ops:
@@ -561,8 +560,8 @@ class Time(ArrayFold):
     def _local(self, node: int, state: State) -> int:
         """Return the time of a layer's passes on an accelerator: compute, or DRAM if slower.
 
-        Until all levels are known the final shards, on which the DRAM's time depends, are not;
-        between groups H1 says what it is at least.
+        The DRAM's time depends on the final shards, which are unknown before the last level;
+        between groups H1 gives a lower bound.
         """
         if len(state) < self.plan.levels:
             if not state or self._parts is None:
@@ -580,26 +579,26 @@ class Time(ArrayFold):
         return sum(map(max, zip(*by_part, strict=True)))
 
     def _seconds_of(self, accelerator: Accelerator, node: int, work: LayerWork) -> list[int]:
-        """Return the charges of a layer's passes, of accelerators of one kind.
+        """Return the charges of a layer's passes on accelerators of one kind.
 
         Parameters
         ----------
         work
-            Of the whole array, as if it had these accelerators alone.
+            The work of the whole array, as if it had only these accelerators.
         """
         layer, passes = self.step.graph.nodes[node], self.step.passes_of(node)
         if accelerator.gemm is not None:
             return self._by_kernels(accelerator, node, work)
         rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
         loading = sum(work.words) * self.plan.element_bytes / accelerator.dram_bandwidth
-        # Both are of the whole array's work, so that both divide by its accelerators.
+        # Both are for the whole array's work, so both are divided by its accelerators.
         seconds = max(work.macs / rate, loading) / self.plan.accelerators
         if self.rounds_together and self.step.counts.computes_once:
             return [_half_up(seconds * len(passes) * self.per_unit)]
         return [times * _half_up(seconds * self.per_unit) for times in passes]
 
     def _by_kernels(self, accelerator: Accelerator, node: int, work: LayerWork) -> list[int]:
-        """Return the time of each of a layer's passes, one kernel after the other; of an update."""
+        """Return the times of a layer's passes, one kernel after the other, and of an update."""
         layer, passes = self.step.graph.nodes[node], self.step.passes_of(node)
         launch, achieved = accelerator.launch or Fraction(), accelerator.gemm
         if accelerator.attention != "unfused" and layer.inner > 0 and accelerator.flash:
@@ -613,27 +612,27 @@ class Time(ArrayFold):
             maps = sum(activations)
             read = (weights + maps) * bool(kernels.products) + kernels.scores * work.inner
             computing = 2 * kernels.products * work.macs
-            once = max(_half_up(read * per_word), _half_up(computing * per_operation))
+            kernel_charge = max(_half_up(read * per_word), _half_up(computing * per_operation))
             passing = kernels.io * maps + kernels.output * activations[-1]
-            once += _half_up((passing + kernels.inner * work.inner) * per_word / 4)
-            once += _half_up(kernels.launches * launch * self.per_unit)
-            charges.append(times * once)
+            kernel_charge += _half_up((passing + kernels.inner * work.inner) * per_word / 4)
+            kernel_charge += _half_up(kernels.launches * launch * self.per_unit)
+            charges.append(times * kernel_charge)
         if times := self.step.counts.epilogues[node]:  # an activation, and no product before it
             forward = layer.kernels[0]
-            once = _half_up(forward.output * activations[-1] * per_word / 4)
-            once += _half_up(max(forward.launches - 1, 0) * launch * self.per_unit)
-            charges.append(times * once)
+            kernel_charge = _half_up(forward.output * activations[-1] * per_word / 4)
+            kernel_charge += _half_up(max(forward.launches - 1, 0) * launch * self.per_unit)
+            charges.append(times * kernel_charge)
         return charges
 
     def _rates_of_kernels(
         self, accelerator: Accelerator, achieved: float | None
     ) -> tuple[Fraction, Fraction, Fraction]:
-        """Return the charges of an operation, a word and an update, in all accelerators at once.
+        """Return the charges of an operation, a word and an update, on all accelerators at once.
 
         Parameters
         ----------
         achieved
-            Of the peak, by products.
+            The fraction of the peak that products achieve.
         """
         elementwise = Fraction(str(accelerator.elementwise or 1))
         peak = accelerator.units * accelerator.operations * Fraction(str(achieved))
@@ -652,9 +651,9 @@ class StepOfPart(PlanStep):
 
 
 class TimeOfPart(Time):
-    """Seconds that a part of a pipeline stage adds to those of the stage at least.
+    """A lower bound on the seconds that a part of a pipeline stage adds to the stage's.
 
-    What it receives and sends may be another part's, and so costs nothing.
+    Its messages may belong to another part, and so cost nothing.
     """
 
     def _operations(
@@ -664,7 +663,7 @@ class TimeOfPart(Time):
 
     def _is_message(self, node: int) -> bool:
         graph, context = self.step.graph, self.plan.stage
-        return bool(context and graph.nodes[node].name in context.hops and node >= graph.shared)
+        return bool(context and graph.nodes[node].name in context.links and node >= graph.shared)
 
     def node(self, node: int, state: State) -> int:
         return 0 if self._is_message(node) else super().node(node, state)
@@ -713,14 +712,14 @@ class Energy(ArrayFold):
                 levels[op.level] += op.amount
             reduced.update(levels)
             for ring in self._stages(levels):
-                # Of passes over the same levels all words are rounded together.
+                # The words of passes over the same levels are rounded together.
                 by_ring[frozenset(levels), ring] += sum(levels[n] for n in ring)
         rates = self._between_pairs
         total = sum(rates[level].charge(amount) for level, amount in exchanged.items())
         if not self.around_rings:
             return total + sum(rates[level].charge(moved) for level, moved in reduced.items())
         energy = self.array.energies
-        # Remote access is each level's, whatever links its words cross around a ring.
+        # Remote access is charged at each level, whatever links its words cross around a ring.
         total += sum(map(self._over(energy.remote).charge, reduced.values()))
         for (_, ring), moved in by_ring.items():
             total += self._over(energy.hop * self._ring(ring).hops).charge(moved)

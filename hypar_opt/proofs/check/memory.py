@@ -1,8 +1,8 @@
 """What nodes hold in a step, derived a second time, and what a device holds at least.
 
-Weights, gradients, states and saved tensors are what kinds of layers declare, each tensor once; of
-the network's input, and of tensors that one layer has alone, no copies are counted, and parts are
-as if axes were divided exactly. So no device holds less than this, shared out equally.
+Weights, gradients, states and saved tensors are those that kinds of layers declare, each tensor
+once; copies of the network's input, and of tensors of a single layer, are not counted, and axes are
+divided exactly. So the fullest device holds at least an equal share of this.
 
 Source: docs/memory.md.
 """
@@ -39,13 +39,13 @@ class HeldTensor(NamedTuple):
     Parameters
     ----------
     bytes
-        Of one copy.
+        The bytes of one copy.
     copied
         The choices that leave copies of it, one in each part.
     dropped
-        What computes it again, so that it is not held.
+        The words for recomputation with which it is not held.
     shared_out
-        What shares it out at a level, so that it has no copies there.
+        The words for sharding with which a level has no copies of it.
     """
 
     bytes: int
@@ -54,7 +54,7 @@ class HeldTensor(NamedTuple):
     shared_out: tuple[str, ...] = ()
 
     def copies(self, state: State, sizes: Sequence[int], words: Sequence[str]) -> int:
-        """Return its copies in all accelerators, given what each level shares out."""
+        """Return its copies in all accelerators, given what each level shards."""
         levels = zip(state, sizes, words, strict=True)
         return prod(
             parts
@@ -76,11 +76,11 @@ def bytes_held(
     return sum(hold.bytes * hold.copies(state, sizes, words) for hold in saved)
 
 
-def held_by_layers(plan: Plan, node: PlanNode) -> list[HeldTensor]:
-    """Return what a layer holds by the paper's count, the memory of which is no device's.
+def papers_bytes(plan: Plan, node: PlanNode) -> list[HeldTensor]:
+    """Return what a layer holds by the paper's count.
 
-    Its weights, its input and its output before pooling; in training as much of gradients and
-    errors, and the optimizer's state.
+    Its weights, its input and its output before pooling; in training their gradients and errors,
+    and the optimizer's state.
     """
     size = plan.element_bytes
     optimizer = state_bytes(plan.constraints.optimizer, size)
@@ -93,19 +93,19 @@ def held_by_layers(plan: Plan, node: PlanNode) -> list[HeldTensor]:
 
 @dataclass(frozen=True, eq=False)
 class NodeMemory:
-    """What the nodes of a plan's graph hold, and the memory there is."""
+    """What the nodes of a plan's graph hold, and the available memory."""
 
     plan: Plan
     graph: PlanGraph
 
     @property
     def capacity(self) -> int:
-        """The most that all accelerators hold all the time, in a plan that fits."""
+        """The most that all accelerators together may hold throughout, in a plan that fits."""
         assert self.plan.array is not None
         accelerator = self.plan.array.description.accelerator
         free = int(accelerator.dram_capacity) - int(accelerator.reserve or 0)
         total = self.plan.accelerators * min(self.plan.problem.device_memory or 0, free)
-        return total - self._of_input - self._moment
+        return total - self._of_input - self._peak
 
     def of(self, node: int, state: State, recompute: str, shard: str) -> int:
         """Return what a node holds in a state, in a training mode."""
@@ -113,7 +113,7 @@ class NodeMemory:
 
     @property
     def writes_scores(self) -> bool:
-        """Whether attention does, and so may compute them again."""
+        """Whether attention writes scores, and so may recompute them."""
         return not self._fused.attention
 
     @property
@@ -122,7 +122,7 @@ class NodeMemory:
 
     @cached_property
     def _readers(self) -> dict[int, set[int]]:
-        """The layers whose backward pass reads what each source of `Network.sources` is."""
+        """The layers whose backward pass reads each source in `Network.sources`."""
         network, readers = self.plan.network.description, dict[int, set[int]]()
         for n, layer in enumerate(network.layers):
             saves = layer.saves(fused=self._fused)
@@ -158,7 +158,7 @@ class NodeMemory:
         network, batch = self.plan.network.description, images_of(self.plan)
         blocks = blocks_of(network)
         block_of = {layer: number for number, block in enumerate(blocks) for layer in block}
-        again = converted_again(self.plan, graph)  # these are kept as they were written
+        again = converted_again(self.plan, graph)  # these are kept in their writers' layouts
         by_op, only_op = by_operator(self.plan), tuple(w for w in RECOMPUTED if w != "op")
         tensor = {n: node for n, node in graph.tensors.items() if n not in again}
         for n, (layer, maps) in enumerate(zip(network.layers, network.maps(), strict=True)):
@@ -176,25 +176,25 @@ class NodeMemory:
             before_pool = saves.output and layer.fused_pool is not None
             before = before_pool + saves.before_activation
             holds[position].append(HeldTensor(size * node.outputs * before, dropped=passing))
-            if n in by_op.epilogues:  # what is before the activation is kept, and no more
+            if n in by_op.epilogues:  # only the tensor before the activation is kept
                 holds[position].append(HeldTensor(size * node.outputs, dropped=only_op))
             readers = self._readers.get(n, set())
             lost = of_block if n in by_op.lost else full
             if full and all(block_of.get(m) == block_of[n] for m in readers):
-                # By operator what a pass reads to run again is kept, too.
+                # With recomputation by operator, the inputs of recomputed passes are kept, too.
                 reads = any(n in network.sources[m] for m in by_op.passes)
                 dropped = lost if readers else only_op
                 saved = size * node.pooled * (bool(readers) or (reads and n not in by_op.lost))
                 holds[position].append(HeldTensor(saved, dropped=dropped))
-            elif readers:  # what leaves a block is kept, where another begins with it, too
+            elif readers:  # the output of a block is kept, too, as the input of the next
                 keeper = tensor.get(position, position)
                 whole = graph.nodes[keeper].whole
                 holds[keeper].append(HeldTensor(size * node.pooled, whole))
         return holds
 
     @cached_property
-    def _moment(self) -> int:
-        """The least that the largest moment takes: errors between layers, and logits."""
+    def _peak(self) -> int:
+        """A lower bound on transient bytes at the peak: errors between layers, and logits."""
         network, graph, size = self.plan.network.description, self.graph, self.plan.element_bytes
         saves = [layer.saves(fused=self._fused) for layer in network.layers]
         outputs = [size * node.pooled for node in graph.nodes[graph.shared :]]
@@ -202,11 +202,11 @@ class NodeMemory:
         for n, sources in enumerate(network.sources):
             if not saves[n].unwritten:  # a fused loss has no errors of logits
                 last |= {writer: n - bool(saves[n].singles) for writer in sources if writer >= 0}
-        moments = [
+        peaks = [
             SINGLE * (saved.singles - (saved.singles > 0 and size >= SINGLE)) * output // size
             for saved, output in zip(saves, outputs, strict=True)
         ]
         for writer, reader in last.items():
             for n in range(writer, reader + 1):
-                moments[n] += outputs[writer]
-        return max(moments)
+                peaks[n] += outputs[writer]
+        return max(peaks)

@@ -43,7 +43,7 @@ State = tuple[int, ...]
 
 
 PARTS = {"p": "row", "q": "column"}
-"""What a layer splits by each of its axes of images."""
+"""The choice that splits each axis of images."""
 
 
 class Split(NamedTuple):
@@ -57,17 +57,18 @@ class Split(NamedTuple):
         The layout in which each operand is read: the name of an axis, whole, or partial, where
         addends are read.
     output
-        The layout that is left of the output.
+        The layout of the output.
     keeps_weights
         Whether each part has all weights, and so partial sums of their gradient.
     last_resort
-        Whether the layer is whole only where no other choice fits.
+        Whether the layer is whole only if no other choice fits.
     max_parts
-        The most parts, all of them equal, of an axis of images; 0 of another axis.
+        The most parts, all equal, of an axis of images; 0 for another axis.
     shares_statistics
-        Whether each part has a share of what a norm's statistics are summed over.
+        Whether each part has only a share of the elements over which a norm's statistics are
+        summed.
     load
-        Counts of tokens, which parts of an axis have in place of equally many indices.
+        Counts of tokens along the axis, if parts have unequal numbers of them.
     """
 
     size: int
@@ -86,11 +87,11 @@ class Strip(NamedTuple):
     Parameters
     ----------
     size
-        The rows that it writes: parts have equally many.
+        The rows that it writes, equally many in each part.
     max_parts
-        The most parts: none needs rows but of the part before it and of that behind.
+        The most parts such that each reads rows only of the part before it and of that behind.
     halo
-        The rows that a part reads of both.
+        The rows that a part reads of both neighbours.
     """
 
     size: int
@@ -99,16 +100,16 @@ class Strip(NamedTuple):
 
 
 class ReadImage(NamedTuple):
-    """What a layer reads of images that another layer wrote.
+    """The images of another layer that a layer reads.
 
     Parameters
     ----------
     planes
-        Its images, times its channels.
+        The number of images times channels.
     extent
         Its rows and columns.
     halos
-        The rows, and columns, that a part reads of others.
+        The rows, and columns, that a part reads from others.
     """
 
     planes: int
@@ -123,33 +124,34 @@ class PlanNode:
     Parameters
     ----------
     weights, stored
-        W as its passes read it; and as it keeps it and reduces its gradient: another node does
-        for weights that are shared.
+        The elements of W that its passes read; and those that it keeps, and whose gradient it
+        reduces: shared weights are kept by another node.
     inputs
-        What it reads, operand by operand; further inputs are counted with the last.
+        The elements of each operand; further inputs are counted with the last.
     outputs, pooled
         Its output before (F') and after pooling (F).
     macs, macs_by_input
         Multiply-accumulates of a pass, over the output or, as the paper counts, the input.
     splits
-        The effect of each choice that the plan's problem has; None of those that it lacks.
+        The effect of each choice of the plan's problem; None if the node lacks it.
     statistics
-        Elements that are all-reduced where what they sum over is split: forward and backward.
+        Elements that are all-reduced if the axes that they sum over are split: forward and
+        backward.
     kernel_rows, output_rows
-        1 of a layer without a kernel.
+        1 for a layer without a kernel.
     is_convolution
-        Whether it slides a kernel over images, be it one of a single pixel.
+        Whether it slides a kernel over images, even one of a single pixel.
     inner, kernels
         Elements of an inner tensor, and the kernels of each pass, on a machine that has them.
     image
-        What it reads of images, where parts of them read of one another.
+        The images that it reads, if parts of them exchange halos.
     sees
-        How many tokens it has, and how many each sees at most, itself the last; None where no mask
-        hides any.
+        The number of tokens, and of those that each attends to at most, itself the last; None
+        without a mask.
     has_tokens
         Whether it reads or writes any tokens.
     ends_in_sums
-        Whether nothing is computed of its sums, so that addends of them may be added up later.
+        Whether its partial sums are not processed further, so that their reduction may be deferred.
     """
 
     name: str = field(compare=False)
@@ -174,12 +176,12 @@ class PlanNode:
 
     @cached_property
     def choices(self) -> dict[int, Split]:
-        """The choices that it has, by their numbers."""
+        """The numbers of its choices."""
         return {number: split for number, split in enumerate(self.splits) if split is not None}
 
     @cached_property
     def whole(self) -> frozenset[int]:
-        """The choices that leave its output whole, all parts repeating the work."""
+        """The choices that leave its output whole, so that all parts repeat the work."""
         return frozenset(c for c, split in self.choices.items() if split.output == WHOLE)
 
     @cached_property
@@ -189,7 +191,7 @@ class PlanNode:
 
     @cached_property
     def sharing_statistics(self) -> frozenset[int]:
-        """The choices of which each part has but a share of what statistics are summed over."""
+        """The choices with which each part has only a share of the elements of statistics."""
         return frozenset(c for c, split in self.choices.items() if split.shares_statistics)
 
     @cached_property
@@ -210,12 +212,12 @@ class PlanNode:
 
 
 def fused_of(plan: Plan) -> Fused:
-    """Return what the kernels of a plan's machine do not write."""
+    """Return the tensors that fused kernels of a plan's machine do not write."""
     return Fused.on(plan.array.description.accelerator if plan.array else None)
 
 
 def indices_by_share(size: int, shares: Sequence[int]) -> list[int]:
-    """Return how many of an axis's indices each part has: shares are rounded where they end."""
+    """Return the indices of an axis that each part has: cumulative shares are rounded."""
     whole = sum(shares)
     ends = [round(Fraction(size * end, whole)) for end in itertools.accumulate((0, *shares))]
     return [end - begin for begin, end in itertools.pairwise(ends)]
@@ -245,7 +247,7 @@ class PlanEdge(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanGraph:
-    """All nodes, what is shared first; and the edges between their positions."""
+    """All nodes, shared ones first; and the edges between their positions."""
 
     nodes: tuple[PlanNode, ...]
     edges: tuple[PlanEdge, ...]
@@ -280,12 +282,12 @@ class PlanGraph:
 
 
 def images_of(plan: Plan) -> int:
-    """Return the images that pass at once: those of a micro-batch."""
+    """Return the images of a micro-batch."""
     return plan.batch // (plan.training.micro_batches or 1)
 
 
 def nodes_of(plan: Plan) -> PlanGraph:
-    """Return a plan's graph: only a run has tensors of several readers as nodes, and whole ones."""
+    """Return a plan's graph; only readings of a run have nodes for shared tensors."""
     runs, network = plan.cost.reading in RUN_READINGS, plan.network.description
     described = list(zip(network.layers, network.maps(), network.sources, strict=True))
     layers = [_layer(layer, maps, plan) for layer, maps, _ in described]
@@ -297,7 +299,7 @@ def nodes_of(plan: Plan) -> PlanGraph:
         if layer.shares_weights_with is not None:
             owner = position[layer.shares_weights_with]
             tied.setdefault(owner, [owner]).append(n)
-    # What is read side by side in an only input is several results of one layer.
+    # Several operands in a single input are several results of one layer.
     read = [
         (sources[min(number, len(sources) - 1)], n, number)
         for n, (_, maps, sources) in enumerate(described)
@@ -331,11 +333,11 @@ def nodes_of(plan: Plan) -> PlanGraph:
         axes = tuple((name, size or 1) for name, size in _sizes(over, plan).items())
         elements = images_of(plan) * over.elements
         edges.append(PlanEdge(source, target, elements, False, axes, operand, not chooses))
-    # The order in which the search has them: a certificate counts on it.
+    # The order of the search, on which certificates rely.
     edges.sort(key=lambda edge: (edge.target, edge.source))
     hidden = [frozenset[str]()] * shared
     hidden += [_straddled(layer, maps) for layer, maps, _ in described]
-    visible = _without_hidden(_by_results(nodes, edges), edges, hidden)
+    visible = _drop_straddled(_split_by_result(nodes, edges), edges, hidden)
     return PlanGraph(tuple(visible), tuple(edges), shared)
 
 
@@ -348,7 +350,7 @@ def _sizes(over: Map, plan: Plan) -> dict[str, int]:
 
 
 def _load(maps: Iterable[Map]) -> Load:
-    """Return the counts of tokens of the experts that one of some maps is dispatched to."""
+    """Return the counts of tokens of experts, if a map is dispatched to them."""
     return next((over.load for over in maps if isinstance(over, ExpertMap)), ())
 
 
@@ -358,8 +360,8 @@ def _without(node: PlanNode, choices: Iterable[int]) -> PlanNode:
     return replace(node, splits=tuple(splits))
 
 
-def _by_results(nodes: Sequence[PlanNode], edges: Sequence[PlanEdge]) -> list[PlanNode]:
-    """Return nodes whose channels are divided result by result, where one node reads several."""
+def _split_by_result(nodes: Sequence[PlanNode], edges: Sequence[PlanEdge]) -> list[PlanNode]:
+    """Return nodes whose channels are divided result by result, if one node reads several."""
     read: dict[tuple[int, int], list[int]] = {}
     for edge in edges:
         if not edge.weights:
@@ -375,23 +377,23 @@ def _by_results(nodes: Sequence[PlanNode], edges: Sequence[PlanEdge]) -> list[Pl
     return divided
 
 
-def _without_hidden(
+def _drop_straddled(
     nodes: Sequence[PlanNode], edges: Sequence[PlanEdge], hidden: list[frozenset[str]]
 ) -> list[PlanNode]:
-    """Return nodes that read no rows or columns of a tensor whose own pool straddles them."""
+    """Return nodes without splits of rows or columns that a source's pool straddles."""
     visible = [*nodes]
     for edge in edges:
         if not edge.weights and (parts := hidden[edge.source]):
             node = visible[edge.target]
             straddled = [n for n, s in node.choices.items() if {*s.inputs, s.output} & parts]
             visible[edge.target] = _without(node, straddled)
-            if node.name.startswith("output of "):  # whoever reads that reads it
+            if node.name.startswith("output of "):  # its readers read the same rows
                 hidden[edge.target] |= parts
     return visible
 
 
 class Operand(NamedTuple):
-    """The axes of what a layer reads, and the inputs that have them."""
+    """The axes of an operand of a layer, and the inputs that have them."""
 
     axes: Axes
     maps: tuple[Map, ...]
@@ -433,7 +435,7 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
 
 
 def _sees(described: Operator, maps: LayerMaps) -> tuple[int, int] | None:
-    """Return a causal layer's tokens, and those that each sees at most."""
+    """Return a causal layer's tokens, and the most that each attends to."""
     tokens = maps.output.tokens
     if not getattr(described, "causal", False):
         return None
@@ -453,7 +455,7 @@ def _operands(described: Operator, maps: LayerMaps) -> list[Operand]:
 def _image(
     described: Operator, operands: Sequence[Operand], maps: LayerMaps, plan: Plan
 ) -> ReadImage | None:
-    """Return what parts of a layer's images read of one another, if it is another layer's."""
+    """Return the images of another layer that a layer's parts read from one another."""
     over = maps.input
     if not isinstance(over, FeatureMap) or not {"rows", "columns"} & {*plan.choices}:
         return None
@@ -497,7 +499,7 @@ def _strip(
 
 
 def _straddled(described: Operator, maps: LayerMaps) -> frozenset[str]:
-    """Return the parts of images in which nobody reads a layer, for its own pool straddles them."""
+    """Return the choices of images that readers of a layer lack, since its pool straddles parts."""
     pool = described.fused_pool
     if pool is None:
         return frozenset()
@@ -557,9 +559,9 @@ def _is_offered(
     maps: LayerMaps,
     sizes: dict[str, int],
 ) -> bool:
-    """Return whether a layer has a choice: tokens only where each tensor by token has all.
+    """Return whether a layer has a choice: tokens only if all tensors by token have all of them.
 
-    Of tokens that are routed together, T of them, a split is between such groups.
+    If T tokens are routed together, splits are between groups of T.
     """
     if choice.axis != "t":
         return choice.axis != "x" or "x" in sizes
@@ -576,8 +578,8 @@ def _choice(
 ) -> Choice | None:
     """Return a kind's choice for one of a plan's.
 
-    In a plan that has no word for experts, what has any is split by them under ``model``: in other
-    ways only by image or token, or not at all.
+    In a plan without a word for experts, layers with experts split them under ``model``; otherwise
+    they are split only by image or token, or not at all.
     """
     if "x" in sizes and "experts" in splits and "experts" not in plan.choices:
         if word == "model":
@@ -590,8 +592,8 @@ def _choice(
 def _weights(owner: PlanNode) -> PlanNode:
     """Return the node of shared weights: whole, or split as its users split them.
 
-    Of an embedding and of a fully-connected layer alike the choices that do not keep all weights
-    split them; that an axis is one of their tensors' does not matter here.
+    For embeddings and fully-connected layers, any choice that does not keep all weights splits
+    them, whatever its axis.
     """
     first, *further = owner.splits
     assert first is not None, "all kinds of layers split the batch"
@@ -608,12 +610,12 @@ def _weights(owner: PlanNode) -> PlanNode:
 
 
 def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
-    """Return the node of a tensor with several readers, in any layout that it has an axis for."""
+    """Return the node of a tensor with several readers, with a choice for each of its axes."""
     sizes = _sizes(maps.pooled, plan)
     layouts = {"data": BY_BATCH, "model": BY_CHANNEL, "output": WHOLE, "tokens": "token"}
     layouts |= {"rows": "row", "columns": "column", "experts": "expert"}
     layouts |= {word: word for word in plan.choices if word in PART_WORDS}
-    # A tensor that may be whole is that as one choice.
+    # If a tensor may be whole, that is one choice.
     layouts |= {"whole": "" if "output" in plan.choices else WHOLE}
     layouts |= {ADDENDS.word: "", "queries": ""}
     if sizes["expert"] and "experts" not in plan.choices:

@@ -1,11 +1,11 @@
-"""A step's operations, derived a second time: what a node does in a state, and a boundary in two.
+"""A step's operations, derived a second time: of a node in a state, a boundary between two.
 
 All amounts are of all accelerators together, and count quarters of an element, as the paper's
 tables do. Where the levels above have split a layer into d parts by data, m by model and o by
 output parallelism, there are W * d of its weights, F * m of its output and A * o of its input; in t
 parts by tokens, W * t, and the keys and values of attention t times. Between n parts a
 reduce-scatter or an all-gather moves n - 1 times as much, an all-reduce twice that, and an
-all-to-all all but what a part has before and after it.
+all-to-all moves all except what each part keeps.
 
 Source: docs/model.md; docs/decisions/0005-joint-optimum.md.
 """
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.maps import Load
 
 Share = tuple[Fraction, Fraction]
-"""Where a gradient's share of a latency begins and ends; rounded there, shares add up to it."""
+"""Where a gradient's share of a latency begins and ends; both are rounded, so shares add up."""
 
 LATENCY_UNITS = 2**16
-"""A latency is divided in as many units."""
+"""The units into which a latency is divided."""
 
 
 class Times(NamedTuple):
-    """How often a tensor is all-reduced in a step, or the halves of that are taken apart.
+    """How often a tensor is all-reduced in a step, or the two halves of an all-reduce occur.
 
     Between n parts each half takes n - 1 messages, and so does an exchange between pairs.
     """
@@ -65,23 +65,23 @@ class Times(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """What all accelerators receive across a level in a step.
+    """The amount that all accelerators receive across a level in a step.
 
     Parameters
     ----------
     amount
         In quarters of an element.
     joins
-        Of a reduction, what it has in common with those of its pass at other levels and of other
-        tensors, all of which are one; None of an exchange between pairs.
+        A key of reductions: those of one pass with equal keys, at all levels and for all tensors,
+        are joined. None for an exchange between pairs.
     share
-        Of a bucket's latency; None of one that has a latency of its own.
+        Its share of a bucket's latency; None if it has a latency of its own.
     top
         The layout meanwhile of its tensor at H1; whole where all parts of H1 receive all of it.
     between
-        Across H1 from one layout to another: both, and the quarters that all tensors have.
+        Across H1 from one layout to another: both, and the quarters of the whole tensor.
     weight
-        How often its charge counts.
+        The factor of its charge.
     """
 
     phase: Pass
@@ -101,7 +101,7 @@ class TensorEnd(NamedTuple):
     Parameters
     ----------
     layouts
-        Of each choice, in which the tensor is written, or read.
+        The layout of each choice, in which the tensor is written, or read.
     axes
         The choices that split one of its axes, with its size.
     """
@@ -111,7 +111,7 @@ class TensorEnd(NamedTuple):
 
 
 class LayerWork(NamedTuple):
-    """What a layer computes in each of its passes, copies and all.
+    """What a layer computes in each pass, including copies.
 
     Parameters
     ----------
@@ -154,9 +154,9 @@ class ReadingFactors(NamedTuple):
         An input that is read whole, backward: an all-reduce; 0 where it is reduce-scattered, as
         its boundary says. None if the reading has no charge for such a choice.
     of_network_input
-        Whether that is charged for the network's first layer too.
+        Whether ``input_error`` is charged for the network's first layer, too.
     runs
-        Whether it is a run's, which all-gathers a tensor after all else.
+        Whether it is that of a run, which all-gathers a tensor after all other exchanges.
 
     Source: Tables 1 and 2, section 3.4; docs/model.md.
     """
@@ -210,10 +210,10 @@ def padded(amount: int, axes: PaddedAxes) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _most_seen(tokens: int, window: int, parts: int, *, mirrored: bool) -> tuple[int, int]:
-    """Return the scores that parts of a sequence see in the mean, to those of one that sees most.
+def _largest_unmasked(tokens: int, window: int, parts: int, *, mirrored: bool) -> tuple[int, int]:
+    """Return the mean scores of parts of a sequence, and those of the part that has most.
 
-    Of those before a token, itself the last half, it sees as many as its window has.
+    A token attends to those before it, within its window, and to half of itself.
     """
 
     def of_first(count: Fraction) -> Fraction:
@@ -234,14 +234,14 @@ def padded_axes(
     sizes: Sequence[int],
     at_h1: SizeAtH1 | None = None,
 ) -> PaddedAxes:
-    """Return which axes a state of all levels divides unevenly.
+    """Return the axes that a state over all levels divides unevenly.
 
     Parameters
     ----------
     axes
         With their loads where these count.
     at_h1
-        Of a part of H1 between groups: what it has of an axis that H1 divides by shares.
+        For a part of H1 between groups: its indices of an axis that H1 divides by shares.
     """
     uneven = []
     for choice, size, load in axes:
@@ -268,7 +268,7 @@ class PlanStep:
     Parameters
     ----------
     pads
-        Whether each part of an axis takes as long as the longest, in states of all levels.
+        Whether each part of an axis counts as the longest one, in states over all levels.
 
     Raises
     ------
@@ -294,7 +294,7 @@ class PlanStep:
         self.ends = [(self._end(edge, 0), self._end(edge, 1)) for edge in self.graph.edges]
 
     def kind_of_node(self, n: int) -> object:
-        """Return what decides a node's operations: alike of two nodes, so are these."""
+        """Return a key of a node's operations: nodes with equal keys have equal operations."""
         counts, levels = self.counts, range(len(self.sizes))
         times = [counts.computed[step, n] for step in Pass]
         times += [table[step, n] for table in (counts.exchanged, counts.read) for step in Pass]
@@ -306,7 +306,7 @@ class PlanStep:
         return self.graph.nodes[n], *times, words, shares, n in self._fed, n in self.graph.passing
 
     def kind_of_edge(self, n: int) -> object:
-        """Return what decides a boundary's operations."""
+        """Return a key of a boundary's operations."""
         edge = self.graph.edges[n]
         kind = edge._replace(source=0, target=0, operand=0)
         sums = self.kind_of_node(edge.source) if edge.source in self.graph.passing else None
@@ -325,7 +325,7 @@ class PlanStep:
     # -- A node ------------------------------------------------------------------------------
 
     def node(self, n: int, state: State) -> Iterator[Transfer]:
-        """Yield what a node exchanges in a state: of Table 1, AccPar's Type III, and at borders."""
+        """Yield a node's exchanges in a state: Table 1, AccPar's Type III, and halos."""
         node, reading, counts = self.graph.nodes[n], self._reading, self.counts
         ahead, behind = (counts.exchanged[step, n] for step in (Pass.FORWARD, Pass.BACKWARD))
         weights, *inputs, _ = node.copied
@@ -345,7 +345,7 @@ class PlanStep:
             yield from self._halos(n, state, counts.read[Pass.FORWARD, n], behind)
 
     def _gradient(self, n: int, state: State, copied: frozenset[int]) -> Iterator[Transfer]:
-        """Yield the all-reduces of a gradient, or their halves, where weights are shared out."""
+        """Yield the all-reduces of a gradient, or their halves where weights are sharded."""
         amount, counts = self._reading.gradient // 2 * self.graph.nodes[n].stored, self.counts
         ops = [*self._summed(n, state, Pass.GRADIENT, Times(1), amount, copied)]
         for word, levels in counts.reductions(n).items():
@@ -378,12 +378,12 @@ class PlanStep:
         partial: frozenset[int],
         whole: frozenset[int] = frozenset(),
     ) -> Iterator[Transfer]:
-        """Yield the reduction of a node's partial sums: at each level of all that those above left.
+        """Yield the reduction of a node's partial sums: at each level of what those above left.
 
         Parameters
         ----------
         amount
-            What it moves once between two parts.
+            The amount of one reduction between two parts.
         partial, whole
             The choices that leave partial sums, and those whose parts each repeat the reduction.
         """
@@ -405,7 +405,7 @@ class PlanStep:
         reduced: Sequence[bool],
         repeated: Sequence[bool],
     ) -> Iterator[Transfer]:
-        """Yield the reduction of partial sums at some levels, of all copies that others repeat."""
+        """Yield the reduction of partial sums at some levels, repeated for copies at others."""
         if step not in self.passes or not amount:
             return
         amount *= sum(times)
@@ -416,7 +416,7 @@ class PlanStep:
                 amount *= self.sizes[level]
 
     def _halos(self, n: int, state: State, ahead: int, behind: int) -> Iterator[Transfer]:
-        """Yield the exchanges between parts of images, of what they read of one another."""
+        """Yield the halo exchanges between parts of images."""
         node = self.graph.nodes[n]
         assert node.image is not None
         # No proof rests on a choice that a node does not have.
@@ -452,16 +452,16 @@ class PlanStep:
         *,
         of_weights: bool = False,
     ) -> PaddedAxes:
-        """Return the axes of a tensor, or of all work, whose largest part counts as all do.
+        """Return the unevenly divided axes of a tensor, or of work, whose largest part counts.
 
-        Of 12 heads in 8 parts that is 4/3 of the mean.
+        With 12 heads in 8 parts that is 4/3 of the mean.
 
         Parameters
         ----------
         copied
             The choices that leave copies of the tensor.
         of_weights
-            Whether it has weights: experts have as many of these whatever they are sent.
+            Whether it is of weights, of which each expert has equally many.
         """
         if not (self._pads if at_h1 else self._pads_exchanges(state)):
             return ()
@@ -473,7 +473,7 @@ class PlanStep:
         return padded_axes(axes, state, self.sizes, at_h1)
 
     def _pads_exchanges(self, state: State) -> bool:
-        """Whether exchanges are padded: not where the parts of H1 have shares of them."""
+        """Whether exchanges are padded: not if parts of H1 have shares of them."""
         return self._pads and not self.plan.groups and len(state) == len(self.sizes)
 
     # -- Its work ----------------------------------------------------------------------------
@@ -495,11 +495,11 @@ class PlanStep:
         repeated = copies_in(state, node.whole, self.hierarchy)  # by replicas
         of_all = self._uneven(node, state, at_h1=at_h1)
         macs = padded(repeated * (node.macs_by_input if by_input else node.macs), of_all)
-        if self._pads and node.sees and self._skips_what_is_hidden:
+        if self._pads and node.sees and self._skips_masked:
             tokens = self.plan.choices.index("tokens")
             parts = copies_in(state, (tokens,), self.hierarchy)
-            macs = padded(macs, (_most_seen(*node.sees, parts, mirrored=self._mirrored),))
-        # Where its state is sharded, each weight is updated once, not in each copy.
+            macs = padded(macs, (_largest_unmasked(*node.sees, parts, mirrored=self._mirrored),))
+        # With sharded state, each weight is updated once, not in each copy.
         shards = prod(
             self.sizes[level]
             for level, choice in enumerate(state)
@@ -524,10 +524,10 @@ class PlanStep:
         ]
 
     @cached_property
-    def _skips_what_is_hidden(self) -> bool:
-        """Whether kernels leave out what a mask hides, and it is known of parts of a sequence.
+    def _skips_masked(self) -> bool:
+        """Whether kernels skip masked scores, and parts of a sequence have known positions.
 
-        Where a share of tokens begins is not known.
+        The position of a share of tokens is not known.
         """
         assert self.plan.array is not None
         accelerator = self.plan.array.description.accelerator
@@ -536,9 +536,9 @@ class PlanStep:
 
     @cached_property
     def _mirrored(self) -> bool:
-        """Whether each part of a sequence has tokens of both ends: of equal chunks, two a part.
+        """Whether parts of a sequence are mirrored: two of equal chunks, one from either end.
 
-        But for what is one token and not causal.
+        Except for layers with one token, or without a causal mask.
         """
         column, chunks = self.plan.choices.index("tokens"), 2 * self.plan.accelerators
         splits = [(node.splits[column], node.sees) for node in self.graph.nodes if node.has_tokens]
@@ -550,9 +550,9 @@ class PlanStep:
     # -- A boundary --------------------------------------------------------------------------
 
     def boundary(self, n: int, source: State, target: State) -> Iterator[Transfer]:
-        """Yield what moves of a tensor on its way from one node's layouts to another's.
+        """Yield the exchanges of a tensor between one node's layouts and another's.
 
-        As of equal parts: see `padding`.
+        Amounts are those of equal parts: see `padding`.
         """
         edge, (writer, reader) = self.graph.edges[n], self.ends[n]
         written, read = [writer.layouts[c] for c in source], [reader.layouts[c] for c in target]
@@ -566,17 +566,17 @@ class PlanStep:
                 yield op._replace(amount=times * op.amount, times=often, between=between)
 
     def padding(self, n: int, end: int, state: State) -> PaddedAxes:
-        """Return which axes of a boundary's tensor one of its ends divides unevenly.
+        """Return the axes of a boundary's tensor that one of its ends divides unevenly.
 
-        Reduced is what the source has written. In other exchanges the slowest sends the longest
-        part of what is written, or receives that of what is read.
+        Reductions are of the source's layout. In other exchanges the slowest part sends the longest
+        part of what is written, or receives the longest of what is read.
         """
         if not self._pads_exchanges(state):
             return ()
         return padded_axes(self.ends[n][end].axes, state, self.sizes)
 
     def marks(self, n: int, had: str, wanted: str) -> tuple[bool, bool, bool, bool, bool]:
-        """Return what two layouts at a level of a boundary mean for other levels.
+        """Return the effects of two layouts at a level of a boundary on other levels.
 
         Whether each part has a copy throughout; whether there are copies below, once it is
         gathered; whether it changes axes, which levels may do at once; whether each part repeats
@@ -610,7 +610,7 @@ class PlanStep:
     def _times_between(self, edge: PlanEdge) -> list[tuple[Pass, int]]:
         """Return the passes in which a tensor moves, and how often.
 
-        Weights move in none: a layer has them as stored, or slices its part.
+        Weights never move: a layer has them as stored, or slices its part.
         """
         return [
             (step, self.counts.read[step, edge.target])
@@ -621,7 +621,7 @@ class PlanStep:
     def _sums_between(
         self, n: int, written: Sequence[str], read: Sequence[str]
     ) -> Iterator[Transfer]:
-        """Yield the reduction of partial sums, but of those that are read as addends."""
+        """Yield the reduction of partial sums, except of those that are read as addends."""
         levels = [_reduced_between(*pair) for pair in zip(written, read, strict=True)]
         reduced, repeated = zip(*levels, strict=True) if levels else ((), ())
         for step, times, amount in self._sums(n):
@@ -644,7 +644,7 @@ class PlanStep:
         reading, forward = self._reading, step is Pass.FORWARD
         if "none" in (had, wanted):
             return 0
-        if had == PARTIAL:  # all-reduced, it is on both sides; its error is on none
+        if had == PARTIAL:  # an all-reduced tensor is in both parts; its error is in neither
             return 0 if forward or wanted == WHOLE else reading.behind_model
         if had in (WHOLE, wanted) or wanted == PARTIAL:
             return 0
@@ -652,9 +652,9 @@ class PlanStep:
 
     @staticmethod
     def _settled(had: str, wanted: str) -> tuple[str, str]:
-        """Return a run's layouts at a level once replicas are sliced and sums are scattered.
+        """Return a run's layouts at a level after slicing replicas and scattering sums.
 
-        Sums are scattered into what is read, or by batch, where that is whole.
+        Sums are scattered into the layout that is read, or by batch if that is whole.
         """
         if had == PARTIAL:
             unsplit = wanted == WHOLE or wanted in PART_WORDS
@@ -670,9 +670,9 @@ class PlanStep:
     ) -> Iterator[Transfer]:
         """Yield a pass of a run: the all-to-alls, and the all-gathers or their duals.
 
-        An all-gather is after all else, from the topmost level down. Where a tensor is stored whole
-        and read whole each part repeats all of that for its own replica; where it is read as
-        addends, too, but of what is split, which is padded at the end.
+        All-gathers come last, from the topmost level down. If a tensor is stored and read whole,
+        each part repeats all exchanges for its replica; likewise if it is read as addends, except
+        for what is split, which is padded at the end.
         """
         addends = (PARTIAL, PARTIAL) if edge.source in self.graph.passing else None
         pairs = [*zip(written, read, strict=True)]
@@ -697,8 +697,8 @@ class PlanStep:
             moved = 4 * replicas * _exchanged(edge, parts, now[level], wanted[level])
             exchanges, between = 1, (now[level], wanted[level], 4 * replicas * edge.elements)
             if level in joined:
-                # What an accelerator sends to another crosses the first level that tells them
-                # apart: of a tensor in n parts above a level an n-th has yet to cross it.
+                # A message crosses the first level at which sender and receiver differ: of a tensor
+                # in n parts above a level, 1/n has yet to cross it.
                 moved //= crossed
                 crossed *= parts
                 exchanges = at_once // crossed
@@ -715,7 +715,7 @@ class PlanStep:
     def _joined(
         self, edge: PlanEdge, now: Sequence[str], wanted: Sequence[str], moving: Sequence[int]
     ) -> list[int]:
-        """Return the levels at which a tensor changes axes at once: no two of them are uneven."""
+        """Return the levels at which a tensor's changes of axes are joined."""
         joined = [n for n in moving if _changes_axis(now[n], wanted[n])]
         uneven = (name for name, size in edge.axes if size % self.hierarchy.accelerators)
         changed = {layout for n in joined for layout in (now[n], wanted[n])}
@@ -746,7 +746,7 @@ def _changes_axis(had: str, wanted: str) -> bool:
 
 
 def _exchanged(tensor: PlanEdge, parts: int, had: str, wanted: str) -> int:
-    """Return the elements that change the part that they are in."""
+    """Return the number of elements that move to another part."""
     sizes = dict(tensor.axes)
     channels = sizes.pop(BY_CHANNEL)
     first, second = (sizes.get(layout, channels) for layout in (had, wanted))
@@ -790,9 +790,9 @@ def shares_of_latency(
     chosen: Sequence[State],
     sharing: Sequence[Mapping[str, Iterable[int]]],
 ) -> list[dict[str, Share]]:
-    """Return the share that each node's gradient is charged of the latency of its bucket.
+    """Return the share of its bucket's latency that each node's gradient is charged.
 
-    One for each of its reductions, by a name. Shares are as the elements of `buckets_of`.
+    There is one for each of its reductions, by name. Shares are in proportion to elements.
 
     Parameters
     ----------
@@ -800,8 +800,8 @@ def shares_of_latency(
         The nodes' states, if only gradients that are reduced over the same levels share; else all
         of a bucket do, which is no more for any plan.
     sharing
-        The levels of each node's reductions. What is scattered micro-batch by micro-batch is apart
-        from what is all-reduced.
+        The levels of each node's reductions. Gradients that are scattered micro-batch by
+        micro-batch are separate from those that are all-reduced.
 
     Source: docs/assumptions.md.
     """

@@ -1,9 +1,9 @@
 """A bound on the time of a step whose exchanges overlap, derived a second time.
 
-What a step releases into its queue, of gradients and of weights, ends one after the other; so no
-step takes less than its program up to any place of the backward pass, and all that is released from
-there on. A mixture of such paths is a price of the queue, from 0 to `PRICE`, that never falls along
-the backward pass: the program costs what the price leaves of it, and the queue its price. The
+Exchanges of gradients and weights that a step releases into its queue run one after the other; so
+no step takes less than its program up to any point of the backward pass plus all exchanges released
+from there on. A mixture of such paths is a price of the queue, from 0 to `PRICE`, that never falls
+along the backward pass: the program costs what the price leaves of it, and the queue its price. The
 program costs all of it forward, unless that runs again and so may be in the backward pass; and
 before the last micro-batch, unless each one has gradients to reduce.
 
@@ -46,16 +46,16 @@ PRICE = 64
 """The parts of a price of 1."""
 
 _SCATTERED = ("gradients", "weights")
-"""What is sharded where gradients are reduce-scattered in each micro-batch."""
+"""The words of shards with which gradients are reduce-scattered in each micro-batch."""
 
 
 class StatedPrices(NamedTuple):
-    """What a certificate states of a queue.
+    """The prices of a queue in a certificate.
 
     Parameters
     ----------
     overlap
-        What overlaps: weights are prefetched, or nothing of the program waits for the queue.
+        What overlaps: weights are prefetched, or the program never waits for the queue.
     layers
         As `prices_of_nodes` takes them.
     forward
@@ -70,8 +70,8 @@ class StatedPrices(NamedTuple):
 def prices_of_nodes(plan: Plan, graph: PlanGraph, stated: Mapping[str, int]) -> list[int]:
     """Return the price from the backward pass of each node on.
 
-    Shared weights have that of their first user, whose pass is last. A tensor that several layers
-    read has its writer's.
+    Shared weights have the price of their first user, whose pass is last; a shared tensor has its
+    writer's.
 
     Parameters
     ----------
@@ -105,18 +105,18 @@ def prices_of_nodes(plan: Plan, graph: PlanGraph, stated: Mapping[str, int]) -> 
 
 
 class NodePrices(NamedTuple):
-    """What is hidden of a node's passes, and charged of its exchanges, of `PRICE` a micro-batch.
+    """The hidden part of a node's passes, and the price of its exchanges, `PRICE` per micro-batch.
 
     Parameters
     ----------
     forward, backward
         Hidden.
     reduced, scattered
-        Charged of its gradient: with its bucket, and with its unit.
+        The price of its gradient: with its bucket, and with its unit.
     gathered, updated
-        Charged of its weights: for all passes of a micro-batch, and of a step.
+        The price of its weights' gathers: for all passes of a micro-batch, and of a step.
     share
-        Of the latency of what its unit exchanges.
+        Its share of the latency of its unit's exchanges.
     """
 
     forward: int
@@ -129,7 +129,7 @@ class NodePrices(NamedTuple):
 
 
 class PricedStep(PlanStep):
-    """The operations of a step, weighted by what the prices of its queue leave of them."""
+    """The operations of a step, weighted by the prices of its queue."""
 
     def __init__(
         self, plan: Plan, graph: PlanGraph, stated: StatedPrices, *, pads: bool = False
@@ -176,10 +176,10 @@ class PricedStep(PlanStep):
             yield from self._waited_for(self.graph.edges[n].source, op)
 
     def left(self, step: Pass, n: int) -> int:
-        """Return how many parts of a time of the program are charged in a pass of a node.
+        """Return the weight of the program in a pass of a node.
 
-        There are `PRICE` times as many parts as micro-batches. Where forward passes run twice, the
-        second may be in the backward pass.
+        The full weight is `PRICE` times the micro-batches. If forward passes run twice, the second
+        may be in the backward pass.
         """
         prices = self.prices[n]
         hidden = prices.backward
@@ -189,12 +189,12 @@ class PricedStep(PlanStep):
         return PRICE * self.micro_batches - hidden
 
     def _waited_for(self, n: int, op: Transfer) -> Iterator[Transfer]:
-        """Yield an exchange of the program; none where it may run beside a computation."""
+        """Yield an exchange of the program, unless it may overlap with a computation."""
         if self._is_synchronous:
             yield op._replace(weight=self.left(op.phase, n))
 
     def _released_into_queue(self, n: int, op: Transfer, *, with_unit: bool) -> Transfer:
-        """Return what is reduced of a gradient, without the gathers of weights."""
+        """Return the reductions of a gradient, without the gathers of weights."""
         counts, prices, once = self.counts, self.prices[n], op.joins == "none"
         amount, times = op.amount, op.times
         if counts.sharded[n][op.level] != "none":
@@ -204,13 +204,13 @@ class PricedStep(PlanStep):
         if with_unit:
             share, weight = prices.share, prices.scattered
             return op._replace(amount=amount, times=times, share=share, weight=weight)
-        if self._is_scattered(n):  # maybe with the rest of its block, at one latency
+        if self._is_scattered(n):  # perhaps joined with the rest of its block, at one latency
             times = Times()
         weight = prices.reduced if once else prices.scattered
         return op._replace(amount=amount, times=times, weight=weight)
 
     def _gathered(self, n: int, op: Transfer) -> Transfer:
-        """Return the gathers of weights, for a pass of each micro-batch, or the step's one."""
+        """Return the gathers of weights, for a pass of each micro-batch, or once for the step."""
         counts, prices = self.counts, self.prices[n]
         by_use = counts.sharded[n][op.level] == "weights"
         often = self.micro_batches if by_use else 1
@@ -238,9 +238,9 @@ class PricedStep(PlanStep):
         return again or any(counts.epilogues.values())
 
     def _prices_released(self, prices: Sequence[int], bucket: int) -> list[int]:
-        """Return the price as each gradient is released: with the last of its bucket.
+        """Return the price at which each gradient is released: with the last of its bucket.
 
-        What is scattered leaves its bucket, which then may be complete earlier.
+        Scattered gradients leave their bucket, which may then be complete earlier.
         """
         released = [*prices]
         if any(self._is_scattered(n) for n, node in enumerate(self.graph.nodes) if node.stored):
@@ -251,12 +251,12 @@ class PricedStep(PlanStep):
         return released
 
     def _prefetch(self, updated: int, ahead: int) -> None:
-        """Price what is gathered and scattered by units, and the program ahead of the last one.
+        """Price the gathers and scatters of units, and the program before the last unit.
 
         Parameters
         ----------
         updated, ahead
-            The price forward in the last micro-batch, and in all where each gathers weights.
+            The price forward in the last micro-batch, and in all if each gathers weights.
         """
         graph, network = self.graph, self.plan.network.description
         layers = range(graph.shared, len(graph.nodes))
@@ -270,7 +270,7 @@ class PricedStep(PlanStep):
             users = graph.users(node) if node < graph.shared else []
             units = {unit_of.get(user) for user in users or [node]}
             first = unit_of.get(min(users or [node]))
-            # Behind the root, and the unit whose pass is last, nothing of the program is left.
+            # After the root, and the unit whose pass is last, no program remains.
             begin = layers[0] if first is None else begins[first]
             self.prices[node] = prices._replace(
                 forward=ahead if writers.get(node, node) < begins[-1] else 0,
@@ -288,14 +288,14 @@ class PricedStep(PlanStep):
 
 
 class PricedTime(Time):
-    """Seconds of a step at prices of its queue: no more than any of its plans takes with overlap.
+    """Seconds of a step at prices of its queue: a lower bound on the time with overlap.
 
     Raises
     ------
     CheckFailedError
         As `prices_of_nodes`.
     RefusedError
-        Of what is no time of a step on accelerators of one kind.
+        If the plan is not for the time of a step on accelerators of one kind.
     """
 
     rounds_together = False
@@ -317,7 +317,7 @@ class PricedTime(Time):
         return self._priced
 
     def _among(self, levels: Sequence[int], part: int) -> range | None:
-        # Out of lockstep one accelerator's messages may have links that all share to themselves.
+        # Out of lockstep one accelerator's messages may have shared links to themselves.
         if self.array.in_lockstep(self._prices.overlap):
             return super()._among(levels, part)
         count = self.array.interconnect.accelerators
@@ -329,6 +329,6 @@ class PricedTime(Time):
         step, accelerator = self._priced, self.array.accelerator
         charges = self._seconds_of(accelerator, node, step.work(node, state))
         weights: Iterable[int] = (step.left(phase, node) for phase in step.passes)
-        if accelerator.gemm is not None:  # an update first, and what follows products last
+        if accelerator.gemm is not None:  # the update comes first, and what follows products last
             weights = step.left_of_update, *weights, step.left(Pass.FORWARD, node)
         return sum(weight * charge for weight, charge in zip(weights, charges, strict=False))

@@ -1,4 +1,4 @@
-"""Tables of a plan's problem, in any training mode, with what nodes hold at a price a byte."""
+"""Tables of a plan's problem in any training mode, with a price per byte of memory."""
 
 from __future__ import annotations
 
@@ -23,29 +23,28 @@ if TYPE_CHECKING:
     from hypar_opt.proofs.check.tables import ReferenceTable
 
 
-_MOST_STATES = 2**9
-"""The most states of a node that are charged in all training modes: more take minutes."""
+_MAX_STATES = 2**9
+"""The most states of a node that are charged in all training modes: more would take minutes."""
 
 
 class PricedTables:
     """Tables of plans in as many micro-batches as a plan, with bytes at a price.
 
-    Of all training modes each node, and no block as a whole, is in its cheapest one: what it
-    computes again and what of its weights is sharded, from which level down; an exchange is never
-    repeated. So no plan that fits is charged less than a table's least, less the price of all bytes
-    that there are.
+    Each node, independent of its block, is in the cheapest training mode: recomputation, and
+    sharding of its weights from some level down; exchanges are never repeated. So no plan that fits
+    is charged less than a table's minimum minus the price of the whole memory.
 
     Parameters
     ----------
     uniform
-        Whether the tables are of plans that train as the plan does, and in no other mode.
+        Whether the tables are for the plan's training mode only.
     """
 
     def __init__(self, plan: Plan, *, uniform: bool) -> None:
         self._problem = problem = (
             PlanProblem(plan) if uniform else _trained(plan, RECOMPUTED[0], SHARDED[0])
         )
-        # A plan of blocks by operator tells what of each is kept then.
+        # A plan with recomputation by operator shows what each layer then keeps.
         memory_plan = plan if uniform else _trained(plan, "op", SHARDED[0]).plan
         memory = NodeMemory(memory_plan, problem.graph)
         self.capacity = memory.capacity
@@ -77,7 +76,7 @@ class PricedTables:
         return self._edges.table(np.array(node, object))
 
     def bytes_of(self, assignment: Sequence[int], price: Fraction) -> int:
-        """Return what the nodes of an assignment hold in the modes that are cheapest at a price."""
+        """Return the bytes of an assignment's nodes in the modes that are cheapest at a price."""
         chosen = (row[state] for row, state in zip(self._modes, assignment, strict=True))
         return sum(
             min((_priced(mode, price), mode[1]) for mode in of_state)[1] for of_state in chosen
@@ -87,7 +86,7 @@ class PricedTables:
 def priced_tables(plan: Plan, *, uniform: bool) -> PricedTables | None:
     """Return the tables of a plan within the memory of a device; None of any other.
 
-    Of plans that train alike, or in any mode.
+    Of plans with the same training settings, or in any mode.
 
     Nor of unequal groups of accelerators, of images that are split, or where levels are apart; nor
     in any mode of a graph whose nodes have more states than are charged in all modes.
@@ -101,14 +100,14 @@ def priced_tables(plan: Plan, *, uniform: bool) -> PricedTables | None:
     if plan.problem.device_memory is None or plan.groups or not joint:
         return None
     problem = PlanProblem(plan)
-    many = not uniform and len(plan.choices) ** plan.levels > _MOST_STATES
+    many = not uniform and len(plan.choices) ** plan.levels > _MAX_STATES
     if problem.restrictions.of_images or (many and not is_chain(problem.graph)):
         return None
     return PricedTables(plan, uniform=uniform)
 
 
 Charged = tuple[int, int]
-"""What a node is charged in a training mode, and what it holds."""
+"""A node's charge and bytes in a training mode."""
 
 
 def _priced(mode: Charged, price: Fraction) -> int:
@@ -122,9 +121,9 @@ def _trained(plan: Plan, recompute: str, shard: str) -> PlanProblem:
 
 
 def _words(levels: int) -> list[str]:
-    """Return what weights may share out: gradients and weights each from a level on, or at none.
+    """Return the words for sharding: gradients and weights each from some level on, or never.
 
-    A state that is shared out at all levels takes no longer, and holds less, than at some.
+    Sharding the state at all levels takes no longer, and holds less, than at some.
     """
     begins = combinations_with_replacement([*range(levels), levels], 2)
     return [SHARDED[0], *(Shards(0, *pair).word(levels) for pair in begins)]
@@ -133,7 +132,7 @@ def _words(levels: int) -> list[str]:
 def _pareto_frontier(
     modes: Mapping[tuple[str, str], PlanProblem], memory: NodeMemory, node: int, state: State
 ) -> list[Charged]:
-    """Return what a node is charged and holds in the modes of which no other is as good in both."""
+    """Return a node's charges and bytes in Pareto-optimal modes."""
     charged = {
         (problem.charges.node(node, state), memory.of(node, state, *words))
         for words, problem in modes.items()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.proofs.check.memory import bytes_held, held_by_layers
+from hypar_opt.proofs.check.memory import bytes_held, papers_bytes
 from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, Split, State, indices_by_share
 from hypar_opt.workload.parallelism import PART_WORDS
 
@@ -30,21 +30,21 @@ class Restrictions:
     def __init__(self, plan: Plan, graph: PlanGraph) -> None:
         self._plan, self._hierarchy = plan, plan.hierarchy
         if plan.constraints.even and plan.share is not None:
-            # Parts by shares are whole numbers of as many equal ones as their common measure has.
+            # Parts by shares consist of whole numbers of equal parts.
             measure = sum(plan.part_shares) // gcd(*plan.part_shares)
             self._hierarchy = Hierarchy((measure, *plan.hierarchy.sizes[1:]))
         self._nodes: Sequence[PlanNode] = graph.nodes
         self._shared = graph.shared
-        # A limit on what a device holds in a step is none on sums over layers.
+        # A limit on a device's memory is not a limit on sums over layers.
         within_device = plan.problem.device_memory is not None
         self._memory = None if within_device else plan.constraints.memory
         if self._memory is not None:
-            # Parts are equal: what fits the least memory of a group fits all.
+            # Parts are equal: a plan fits all groups if it fits the least memory.
             had = (int(group.dram_capacity) for group in plan.groups)
             self._memory = min(self._memory, *had, self._memory)
         self.of_images = [n for n, word in enumerate(plan.choices) if word in ("rows", "columns")]
         self._pins = self._read_pins()
-        self._holds = [held_by_layers(plan, node) for node in self._nodes]
+        self._holds = [papers_bytes(plan, node) for node in self._nodes]
         self._least: dict[tuple[int, tuple[tuple[int, int], ...]], int | None] = {}
         self._wholes: dict[object, int] = {}
 
@@ -78,12 +78,12 @@ class Restrictions:
                 return self._parts(state, choice) <= self._least_whole(position, whole)
             if self._sums_channels(position, choice) and self._least_whole(position, whole) > 1:
                 return False
-        # Shared weights take what their users leave them.
+        # Shared weights follow from their users.
         is_weights = position < self._shared and self._nodes[position].stored > 0
         return is_weights or self._divides(position, state, choice)
 
     def stays_contiguous(self, states: Sequence[State], position: int, choice: int) -> bool:
-        """Return whether a node's parts of images stay contiguous, if it goes on with a choice.
+        """Return whether a node's parts of images stay contiguous with one more choice.
 
         Parameters
         ----------
@@ -106,14 +106,14 @@ class Restrictions:
         )
 
     def _sums_channels(self, position: int, choice: int) -> bool:
-        """Return whether a choice leaves sums over channels, which replicas would repeat."""
+        """Return whether a choice splits sums over channels, which replicas would repeat."""
         node = self._nodes[position]
         return any(node.statistics) and choice in node.sharing_statistics
 
     def _least_whole(self, position: int, whole: int) -> int:
-        """Return the parts in which a layer is whole if it is split as far as it may be.
+        """Return the parts in which a layer is whole if it is split as far as possible.
 
-        Where it has to be whole it is not split by channels that statistics are summed over.
+        A layer that has to be whole is not split by channels over which statistics are summed.
         """
         pins = tuple(self._pins.get((n, position)) for n in range(self._plan.levels))
         splits = self._nodes[position].choices
@@ -129,7 +129,7 @@ class Restrictions:
     def _whole_among(
         self, splits: Mapping[int, Split], pins: Sequence[int | None], whole: int
     ) -> int:
-        """Return the fewest parts in which a layer is whole that makes some choices only."""
+        """Return the fewest parts in which a layer is whole, given its possible choices."""
         # The choice at H1, and how many parts each has made, level by level.
         reachable = {(-1, (1,) * len(self._plan.choices))}
         for level, (size, pin) in enumerate(zip(self._hierarchy.sizes, pins, strict=True)):
@@ -144,12 +144,12 @@ class Restrictions:
         return min((parts[whole] for _, parts in reachable), default=1)
 
     def _divides(self, position: int, state: State, choice: int) -> bool:
-        """Return whether a choice leaves parts as the plan's constraints have them."""
+        """Return whether the parts of a choice satisfy the plan's constraints."""
         split = self._nodes[position].choices[choice]
         return self._fits(split, self._parts(state, choice), splits_h1=choice == state[0])
 
     def _fits(self, split: Split, parts: int, *, splits_h1: bool) -> bool:
-        """Return whether parts of an axis are as they have to be; H1's may have shares."""
+        """Return whether parts of an axis satisfy the constraints; H1's may have shares."""
         size = split.size
         if split.max_parts and (size % parts or parts > split.max_parts):
             return False
@@ -163,13 +163,13 @@ class Restrictions:
         return min(at_h1) * len(at_h1) >= parts
 
     def _parts(self, state: State, choice: int) -> int:
-        """Return into how many parts a choice has split its axis in a state."""
+        """Return the number of parts into which a choice splits its axis in a state."""
         return self._hierarchy.parts(level for level, taken in enumerate(state) if taken == choice)
 
     def load(self, position: int, state: State) -> int:
         """Return a node's load in a state of all levels, in bytes of all accelerators together.
 
-        Nothing where memory is not limited.
+        Zero if memory is not limited.
         """
         if self._memory is None:
             return 0
@@ -179,7 +179,7 @@ class Restrictions:
         """Return a node's least load over all completions of a state; None without one."""
         if len(state) == self._plan.levels:
             return self.load(position, state)
-        # Neither pins nor parts nor loads depend on which levels of as many parts make a choice.
+        # Pins, parts and loads do not depend on which of equal levels make a choice.
         key = position, tuple(sorted(zip(state, self._hierarchy.sizes, strict=False)))
         if key not in self._least:
             below = [(*state, choice) for choice in range(len(self._plan.choices))]
@@ -201,7 +201,7 @@ class Restrictions:
             return
         total = 0
         for position, (node, state) in enumerate(zip(self._nodes, states, strict=True)):
-            # What is shared takes what its layers leave it.
+            # Shared nodes follow from their layers.
             checked = range(len(state)) if position >= self._shared else ()
             for level in checked:
                 if not self.allows(position, state[: level + 1]):
@@ -268,8 +268,8 @@ class Restrictions:
 def _is_contiguous(states: Sequence[State], choice: int) -> bool:
     """Return whether all nodes that split images by a choice have contiguous parts.
 
-    The levels at which any of them does divide an image one after the other; a node stops at one
-    of them, and goes on at none below.
+    The levels at which any node splits images divide them successively; a node that skips one of
+    these levels may not split at any below.
     """
     used = [level for level, row in enumerate(zip(*states, strict=True)) if choice in row]
     divides = [[state[level] == choice for level in used] for state in states]

@@ -1,4 +1,4 @@
-"""The states of all nodes of a plan, and what they cost: a plan states those of its layers."""
+"""The states of all nodes of a plan, and their cost; a plan states those of its layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.check.folds import Bytes, BytesOfGroups, Charges, Energy, Time, TimeOfPart
 from hypar_opt.proofs.check.nodes import PlanGraph, PlanNode, State, nodes_of
 from hypar_opt.proofs.check.overlap import PricedTime, StatedPrices
-from hypar_opt.proofs.check.own_cost import OwnCost
+from hypar_opt.proofs.check.plugin_cost import PluginCost
 from hypar_opt.proofs.check.restrictions import Restrictions
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, PART_WORDS
 
@@ -30,9 +30,9 @@ class PlanProblem:
     Parameters
     ----------
     prices
-        Of the queue of a step whose exchanges overlap; None where nothing overlaps.
+        The prices of the queue of a step with overlap; None without overlap.
     is_part
-        Whether it is a part of a stage, which is charged what it adds to that at least.
+        Whether it is a part of a stage, charged a lower bound on what it adds to the stage.
     """
 
     plan: Plan
@@ -59,7 +59,7 @@ class PlanProblem:
             "energy": Energy,
         }
         charges = built_in.get(self.plan.cost.kind)
-        return charges(self.plan, self.graph) if charges else OwnCost(self.plan)
+        return charges(self.plan, self.graph) if charges else PluginCost(self.plan)
 
     @cached_property
     def graph(self) -> PlanGraph:
@@ -71,7 +71,7 @@ class PlanProblem:
 
     @cached_property
     def states(self) -> list[State]:
-        """The states of a layer over all levels; none is in one part of a level below H1."""
+        """The states of a layer over all levels; only at H1 may all of it be in one part."""
         candidates = states(self.plan.levels, len(self.plan.choices))
         sides = {n for n, choice in enumerate(self.plan.choices) if choice in PART_WORDS}
         return [state for state in candidates if sides.isdisjoint(state[1:])]
@@ -83,7 +83,7 @@ def price_of(plan: Plan) -> Fraction:
     Raises
     ------
     CheckFailedError
-        If the plan violates its own constraints, or its cost is none of its problem's.
+        If the plan violates its own constraints, or its problem has no such cost.
     """
     problem = PlanProblem(plan)
     chosen = nodes_states(problem)
@@ -98,8 +98,8 @@ def price_of(plan: Plan) -> Fraction:
 def nodes_states(problem: PlanProblem) -> list[State]:
     """Return the choices of every node at all levels.
 
-    Shared weights are whole unless all users split them, and alike. A shared tensor is in the
-    layouts that the plan states, else in those that cost least; of equals in the first by `states`.
+    Shared weights are whole unless all users split them equally. A shared tensor has the layouts
+    that the plan states, or else those of least cost; of ties the first by `states`.
     """
     plan, graph = problem.plan, problem.graph
     tensors = [node for node in range(graph.shared) if not graph.users(node)]
@@ -135,7 +135,7 @@ def _stated(plan: Plan, graph: PlanGraph, tensors: Sequence[int]) -> dict[int, S
 
 
 def _cheapest_state(problem: PlanProblem, node: int) -> State:
-    """Return a shared tensor's layouts at all levels that cost least, given the layers'."""
+    """Return a shared tensor's cheapest layouts at all levels, given the layers' choices."""
     allowed = [state for state in problem.states if problem.restrictions.splits(node, state)]
     layers = enumerate(zip(*problem.plan.assignments(), strict=True), problem.graph.shared)
     costs = _costs(problem, dict(layers), node, allowed)
@@ -143,14 +143,14 @@ def _cheapest_state(problem: PlanProblem, node: int) -> State:
 
 
 def _costs(
-    problem: PlanProblem, others: Mapping[int, State], node: int, states: Sequence[State]
+    problem: PlanProblem, chosen: Mapping[int, State], node: int, states: Sequence[State]
 ) -> list[int]:
-    """Return what a node and the edges around it are charged in each of its states."""
+    """Return the charge of a node and its edges in each of its states."""
     costs = [problem.charges.node(node, state) for state in states]
     for n, edge in enumerate(problem.graph.edges):
         if node in (edge.source, edge.target):
             source, target = (
-                states if end == node else [others[end]] for end in (edge.source, edge.target)
+                states if end == node else [chosen[end]] for end in (edge.source, edge.target)
             )
             charged = problem.charges.edge(n, source, target).ravel().tolist()
             costs = [cost + charge for cost, charge in zip(costs, charged, strict=True)]
@@ -158,7 +158,7 @@ def _costs(
 
 
 def _level_by_level(problem: PlanProblem, layouts: Mapping[int, Sequence[int]]) -> list[State]:
-    """Return states as `nodes_states`, shared tensors in given layouts, or in any parts."""
+    """Return states as `nodes_states`, with given or unrestricted layouts of shared tensors."""
     graph = problem.graph
     chosen: list[State] = [() for _ in graph.nodes]
     for level, layers in enumerate(problem.plan.assignments()):
@@ -179,31 +179,31 @@ def _level_by_level(problem: PlanProblem, layouts: Mapping[int, Sequence[int]]) 
 
 
 def _costs_at(problem: PlanProblem, chosen: Sequence[State], node: int, level: int) -> list[int]:
-    """Return what a shared tensor costs down to a level, for each of its layouts there."""
+    """Return the cost of a shared tensor down to a level, for each of its layouts there."""
     prefixes = {n: state[: level + 1] for n, state in enumerate(chosen)}
     choices = problem.graph.nodes[node].choices
     return _costs(problem, prefixes, node, [(*chosen[node][:level], choice) for choice in choices])
 
 
 def _even_layouts(tensor: PlanNode, costs: Sequence[Sequence[int]]) -> Sequence[int]:
-    """Return a shared tensor's layouts, H1 first: the cheapest in equal parts, if there are any.
+    """Return a shared tensor's cheapest layouts in equal parts, H1 first, if there are any.
 
-    For files of version 1, which state none, and whose levels have two parts each.
+    For files of version 1, which state no layouts, and whose levels have two parts each.
     """
     batch, channels = (split.size for split in tensor.choices.values())
-    # By how often it is split by batch: the least cost so far, and its layouts.
+    # By the number of splits by batch: the least cost so far, and its layouts.
     cheapest: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     for by_batch, by_channel in costs:
         reached: dict[int, tuple[int, tuple[int, ...]]] = {}
         for times, (cost, layouts) in cheapest.items():
             for also, charge in enumerate((by_channel, by_batch)):
-                way = (cost + charge, (*layouts, 1 - also))
-                reached[times + also] = min(way, reached.get(times + also, way))
+                candidate = (cost + charge, (*layouts, 1 - also))
+                reached[times + also] = min(candidate, reached.get(times + also, candidate))
         cheapest = reached
     levels = len(costs)
     even = [
-        way
-        for times, way in cheapest.items()
+        candidate
+        for times, candidate in cheapest.items()
         if batch % (1 << times) == 0 and channels % (1 << levels - times) == 0
     ]
     return min(even or cheapest.values())[1]

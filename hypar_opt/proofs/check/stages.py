@@ -1,4 +1,4 @@
-"""The stages of a plan as plans of their parts of the array, and what they cost, derived again.
+"""The stages of a plan as plans of their parts of the array, and their costs, derived again.
 
 The network of a stage is compared with the plan's, layer by layer. What crosses a border is the
 output of the layer before it, in the layout that the plan states: a stage has it as a layer without
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 def in_flight(
     schedule: str, part: int, parts: int, micro_batches: int, sizes: Sequence[int]
 ) -> list[int]:
-    """Return of how many micro-batches a stage holds what each of its chunks saves.
+    """Return the micro-batches in flight of each chunk of a stage, at its peak.
 
-    When it holds most, by the layers of chunks.
+    The peak is that of layers, summed over chunks.
 
     Parameters
     ----------
@@ -74,13 +74,13 @@ def in_flight(
 
 
 def _passes(turns: int, chunk: int, parts: int, chunks: int) -> int:
-    """Return how many of a device's first passes are a chunk's, of which ``parts`` follow."""
+    """Return how many of a device's first passes are a chunk's, in groups of ``parts``."""
     rounds, place = divmod(turns, parts * chunks)
     return rounds * parts + min(max(place - chunk * parts, 0), parts)
 
 
 class StageCharge(NamedTuple):
-    """What a stage takes by itself, exactly, and the parts of a second of its charges."""
+    """The exact seconds of a stage, and the number of charges in a second."""
 
     seconds: Fraction
     per_second: int
@@ -88,7 +88,7 @@ class StageCharge(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PlanStage:
-    """One stage of a plan, or of its network cut otherwise.
+    """One stage of a plan, or of other cuts of its network.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class PlanStage:
 
     @cached_property
     def plan(self) -> Plan:
-        """What it does, as a plan of its part of the array, in the unit of the whole plan.
+        """The stage as a plan of its part of the array, in the unit of the whole plan.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class PlanStage:
             "network": NetworkRecord.of(network),
             "layers": tuple(layer.name for layer in network.layers),
             "levels": hierarchy.levels,
-            "parts": hierarchy.unless_halves,
+            "parts": hierarchy.unless_binary,
             "choices": choices_below_h1(whole.choices),
             "array": ArrayRecord.of(array),
             "placement": array.placement,
@@ -149,7 +149,7 @@ class PlanStage:
         return plan.model_copy(update=chosen)
 
     def charge(self, stated: float) -> StageCharge:
-        """Return what it takes: in the plan's unit, or in the finer one in which that is stated.
+        """Return its time: in the plan's unit, or in the finer one in which it is stated.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class PlanStage:
         Raises
         ------
         CheckFailedError
-            If it takes that in no unit, or violates the plan's constraints.
+            If it differs in every unit, or the stage violates the plan's constraints.
         """
         plan, units = self.plan, {f"{name}seconds": parts for name, parts in PREFIXES.items()}
         coarsest = units.get(plan.cost.unit, 1)
@@ -192,7 +192,7 @@ class PlanStage:
         writers: dict[str, int] = {}
         for layer, sources in zip(network.layers, network.sources, strict=True):
             names = [network.source_names[source] for source in sources]
-            if layer.name in position:  # what is received has the writer that its readers read
+            if layer.name in position:  # a received tensor has the writer that its readers read
                 read = zip(names, whole.sources[position[layer.name]], strict=False)
                 writers |= {name: n for name, n in read if name in messages}
             elif names[0] in position:
@@ -208,7 +208,7 @@ class PlanStage:
         return not any(self._messages[message] in chunk for chunk in self.chunks)
 
     def _check_layers(self) -> None:
-        """Check that its layers are those of the plan, and read what these read.
+        """Check that its layers are those of the plan, with the same inputs.
 
         Raises
         ------
@@ -227,7 +227,7 @@ class PlanStage:
             layer, name = whole.layers[n], whole.layers[n].name
             inside = network.layers[position[name]]
             owner = layer.shares_weights_with
-            # Of weights that another stage has it has a copy, which several layers may share.
+            # It has a copy of weights of another stage, which several layers may share.
             copies = [None, *(other for other in names if users.get(other) == owner is not None)]
             reads = [whole.source_names[source] for source in whole.sources[n]]
             if (
@@ -254,12 +254,12 @@ class PlanStage:
         """The link of each message: from the stage before it, or to the next one."""
         assert self.whole.array is not None
         array, parts = self.whole.array.description, self._parts
-        before, behind = (array.hop(n % parts, parts) for n in (self.part - 1, self.part))
+        before, behind = (array.stage_link(n % parts, parts) for n in (self.part - 1, self.part))
         return {name: before if self._is_received(name) else behind for name in self._messages}
 
     @property
     def _in_flight(self) -> tuple[int, ...]:
-        """For how many micro-batches layers hold what they save; received, where it is read."""
+        """The micro-batches in flight of its layers; messages are held where they are read."""
         training, names = self.whole.training, self.whole.layers
         count, sizes = training.micro_batches or 1, [len(chunk) for chunk in self.chunks]
         counts = in_flight(training.schedule, self.part, self._parts, count, sizes)
@@ -269,14 +269,14 @@ class PlanStage:
 
     @property
     def _layouts(self) -> Mapping[str, tuple[str, ...]]:
-        """How outputs are stored below H1; messages as what they carry."""
+        """The stored layouts below H1; a message has that of the tensor it carries."""
         stored, names = self.whole.layouts or {}, self.whole.layers
         writers = {layer.name: layer.name for layer in self._network.layers}
         writers |= {name: names[writer] for name, writer in self._messages.items()}
         return FrozenDict({name: stored[writer][1:] for name, writer in writers.items()})
 
     def _choices(self, plan: Plan, graph: PlanGraph, layer: int) -> tuple[str, ...]:
-        """Return the words of a layer below H1: those of a message by how it is stored."""
+        """Return the words of a layer below H1; a message's follow from its stored layout."""
         name, words = plan.layers[layer], plan.words[layer]
         if name not in self._messages:
             column = self.whole.layers.index(name)
@@ -288,7 +288,7 @@ class PlanStage:
 
     @property
     def _training(self) -> Training:
-        """How its layers train: their words, of levels below H1."""
+        """The training settings of its layers, with words for levels below H1."""
         training, network = self.whole.training, self._network
         position = {layer.name: n for n, layer in enumerate(network.layers)}
         in_blocks = {n for block in blocks_of(network) for n in block}
@@ -304,16 +304,14 @@ class PlanStage:
                     n: _shards_below_h1(word, self.whole.levels) for n, word in stage_words.items()
                 }
             update[key] = next(iter(stage_words.values()))
-            if (
-                len({*stage_words.values()}) > 1
-            ):  # what is said of blocks is said of no other layers
+            if len({*stage_words.values()}) > 1:  # words for blocks apply to no other layers
                 update[key] = FrozenDict(
                     (name, word)
                     for name, word in stage_words.items()
                     if word != "none" and (word not in OF_BLOCKS or position[name] in in_blocks)
                 )
                 update[key] = update[key] or "none"
-        # A schedule is of all stages.
+        # The schedule is one for all stages.
         return training.model_copy(update={**update, "schedule": Training().schedule})
 
     def _pins(self, graph: PlanGraph) -> tuple[str, ...]:
@@ -345,12 +343,12 @@ class PlanStage:
 
 
 def described(layer: Operator) -> dict[str, Any]:
-    """Return a layer's keys but the names of what it reads, and of whose weights it shares."""
+    """Return a layer's keys except the names of its inputs, and of the owner of its weights."""
     return layer.model_dump(exclude={"inputs", "tied"})
 
 
 def _shards_below_h1(word: str, levels: int) -> str:
-    """Return what a word of so many levels says is sharded below H1, as a word of these."""
+    """Return the word of all levels for sharding as a word of the levels below H1."""
     ranks = [SHARDED.index(level_word) for level_word in levels_of_word(word, levels)[1:]]
     begins = (
         next((n for n, other in enumerate(ranks) if other >= rank), None) for rank in (1, 2, 3)
@@ -366,15 +364,15 @@ def stages_of_plan(plan: Plan) -> list[PlanStage]:
 
 
 def price_of_stages(plan: Plan) -> Fraction:
-    """Return what a plan in stages is charged, in seconds, exactly.
+    """Return the exact charge of a plan in stages, in seconds.
 
     Raises
     ------
     CheckFailedError
-        As `charges_of_stages`; or if it states how long stages wait, and they do not.
+        As `charges_of_stages`; or if the stated waiting times of stages are wrong.
     """
     charges, stated = charges_of_stages(plan), plan.cost.stages or ()
-    total, shared = charge_of_all(plan, charges), shared_gradients(plan)
+    total, shared = charge_of_plan(plan, charges), shared_gradients(plan)
     for part, (charge, cost) in enumerate(zip(charges, stated, strict=True)):
         busy = charge.seconds + sum(sums.seconds for sums in shared if part in sums.parts)
         bubble = float(1 - busy / total)
@@ -384,11 +382,11 @@ def price_of_stages(plan: Plan) -> Fraction:
     return total
 
 
-def charge_of_all(plan: Plan, charges: Sequence[StageCharge]) -> Fraction:
+def charge_of_plan(plan: Plan, charges: Sequence[StageCharge]) -> Fraction:
     """Return the seconds that a plan is charged, given those of its stages.
 
-    The longest stage, and a share of all others: one of as many as there are micro-batches, times
-    chunks of a device. And what sums gradients of weights that several stages hold.
+    The longest stage, and a share of all others: divided by micro-batches times chunks of a device.
+    And the sums of gradients of weights that several stages hold.
     """
     assert plan.stages is not None
     seconds = [charge.seconds for charge in charges]
@@ -406,7 +404,7 @@ class SharedGradients(NamedTuple):
     parts
         The stages, from 0, in order.
     seconds
-        Of the all-reduce around a ring of these.
+        The duration of the all-reduce around a ring of these.
     """
 
     parts: tuple[int, ...]
@@ -426,10 +424,10 @@ def shared_gradients(plan: Plan) -> list[SharedGradients]:
 
 
 def seconds_of_sum(plan: Plan, owner: str, ring: Sequence[int]) -> Fraction:
-    """Return the time in which some stages sum gradients of a layer's weights; 0 of one.
+    """Return the seconds in which stages sum gradients of a layer's weights; 0 for one stage.
 
-    In each of twice as many rounds as there are other stages, each one passes its share of them on:
-    each accelerator to that at its place in the next stage that holds them.
+    There are twice as many rounds as other stages, in each of which a stage passes on its share:
+    each accelerator to the one at its position in the next stage of the ring.
 
     Parameters
     ----------
@@ -447,7 +445,7 @@ def seconds_of_sum(plan: Plan, owner: str, ring: Sequence[int]) -> Fraction:
     weights = max(node.weights for node in graph.nodes[graph.shared :] if node.name == owner)
     share = Fraction(weights * _bytes_reduced(plan), len(ring))
     links = (
-        array.hop(first, parts, (then - first) % parts)
+        array.stage_link(first, parts, (then - first) % parts)
         for first, then in zip(ring, (*ring[1:], ring[0]), strict=True)
     )
     slowest = max(share * link.seconds_per_byte + link.latency for link in links)
@@ -460,12 +458,12 @@ def _bytes_reduced(plan: Plan) -> int:
 
 
 def charges_of_stages(plan: Plan) -> list[StageCharge]:
-    """Return what each stage of a plan takes.
+    """Return the charge of each stage of a plan.
 
     Raises
     ------
     CheckFailedError
-        If the plan states what one does not take, or violates its constraints.
+        If the plan states another charge of a stage, or violates its constraints.
     """
     if plan.cost.kind != "time":
         raise CheckFailedError(f"cost, kind: should be 'time' in stages, got {plan.cost.kind!r}")

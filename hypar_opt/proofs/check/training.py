@@ -1,4 +1,4 @@
-"""How a step trains: what layers compute again and share out, and how often each pass runs."""
+"""Training settings: recomputation and sharding of layers, and how often each pass runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 OF_BLOCKS = ("full", "op")
-"""What is said of a block as a whole, the most first."""
+"""The words for a block as a whole, the strongest first."""
 
 
 class Pass(StrEnum):
@@ -28,24 +28,24 @@ class Pass(StrEnum):
 
 
 class StepCounts(NamedTuple):
-    """How often a step runs what it would once: of a batch at once all counts are one.
+    """How often a step repeats passes and exchanges: all counts are 1 for a batch at once.
 
     Parameters
     ----------
     computed
         By pass and layer.
     exchanged, read
-        What a node reduces, and what it reads, by pass and node: a tensor with several readers is
+        The reductions and the inputs of a node, by pass and node: a tensor with several readers is
         converted in its writer's passes.
     epilogues
-        By layer: what follows its products, an activation, where that runs without them.
+        By layer: what follows its products, an activation, if that runs without them.
     scattered, gathered
         The reduce-scatters of each node's gradient, and the all-gathers of its weights, at each
         level, by both; the two halves of an all-reduce.
     sharded
-        What data parallelism's parts share out of each node's weights at each level.
+        What data parallelism shards of each node's weights at each level.
     size
-        How many elements of weights one of a gradient takes where it is reduced.
+        The size of a gradient's element, where it is reduced, in elements of weights.
     """
 
     computed: Counter[tuple[Pass, int]]
@@ -58,9 +58,9 @@ class StepCounts(NamedTuple):
     size: int = 1
 
     def moved(self, node: int, level: int) -> int:
-        """Return the elements that halves move across a level for one of a node's weights.
+        """Return the elements that the halves move across a level per weight of a node.
 
-        Reduce-scatters move gradients; so does the all-gather of what nobody has a shard of.
+        Reduce-scatters move gradients, and so does the all-gather if nothing is sharded.
         """
         gathered = self.gathered[node, level]
         gathered *= self.size if self.sharded[node][level] == "none" else 1
@@ -68,14 +68,14 @@ class StepCounts(NamedTuple):
 
     @property
     def computes_once(self) -> bool:
-        """Whether each pass runs once, whatever is sharded."""
+        """Whether each pass runs once, regardless of sharding."""
         return all(count == 1 for count in self.computed.values())
 
     def reductions(self, node: int) -> dict[str, list[int]]:
-        """Return the levels of each reduction of a node's gradient, by what they share out.
+        """Return the levels of each reduction of a node's gradient, by what they shard.
 
-        At levels of gradients or weights it is never all-reduced, but scattered, and weights are
-        gathered apart; at all others there is one all-reduce, whose shards may be of the state.
+        At levels that shard gradients or weights it is reduce-scattered, and weights are gathered
+        separately; at all others there is one all-reduce, even if the state is sharded.
         """
         by_word: dict[str, list[int]] = {}
         for level, word in enumerate(self.sharded[node]):
@@ -86,7 +86,7 @@ class StepCounts(NamedTuple):
 def counts_of(plan: Plan, graph: PlanGraph) -> StepCounts:
     """Return how often a plan's step runs each pass and exchange of its graph.
 
-    It is counted by walking through one of the micro-batches, each of which does the same.
+    It is counted by walking through one micro-batch, as all are equal.
 
     Source: Rajbhandari et al., "ZeRO", SC20, section 5; Korthikanti et al., MLSys 2023, section 5.
     """
@@ -148,18 +148,18 @@ def counts_of(plan: Plan, graph: PlanGraph) -> StepCounts:
 
 
 class ByOperator(NamedTuple):
-    """The layers of blocks that keep what products leave, of which something runs again.
+    """The layers of blocks with recomputation by operator of which some part runs again.
 
     Parameters
     ----------
     passes
-        Their forward pass does.
+        Those whose forward pass runs again.
     epilogues
-        What follows their products.
+        Those in which only what follows their products runs again.
     reading
-        The exchanges of their inputs.
+        Those whose inputs are exchanged again.
     lost
-        Their output is not kept, and is there again once they have run.
+        Those whose output is not kept, and exists again once they have run.
     """
 
     passes: frozenset[int]
@@ -169,7 +169,7 @@ class ByOperator(NamedTuple):
 
 
 def by_operator(plan: Plan) -> ByOperator:
-    """Return what runs again where blocks keep what their products leave: the least that does."""
+    """Return what runs again in blocks that keep outputs of products: as little as possible."""
     network, again = plan.network.description, [word for word, _ in _words_of_layers(plan)]
     layers, saves = network.layers, [layer.saves(fused=fused_of(plan)) for layer in network.layers]
     readers: list[set[int]] = [set() for _ in layers]
@@ -205,9 +205,9 @@ def by_operator(plan: Plan) -> ByOperator:
 
 
 def converted_again(plan: Plan, graph: PlanGraph) -> set[int]:
-    """Return the layers whose output is converted again for the backward passes of several readers.
+    """Return the layers whose output is converted again for backward passes of several readers.
 
-    None that leaves a block, nor of a block that runs again.
+    Never one that leaves a block, nor one of a block that runs again.
     """
     network, words = plan.network.description, stated_words(plan, plan.training.gather)
     again_words = [word for word, _ in _words_of_layers(plan)]
@@ -226,7 +226,7 @@ def converted_again(plan: Plan, graph: PlanGraph) -> set[int]:
 
 
 def levels_of_word(word: str, levels: int) -> list[str]:
-    """Return what a word says of each level: ``state+weights@H4-H6`` of six."""
+    """Return the meaning of a word at each level, such as ``state+weights@H4-H6`` of six."""
     by_level = ["none"] * levels
     for part in word.split("+"):
         what, _, where = part.partition("@")
@@ -236,7 +236,7 @@ def levels_of_word(word: str, levels: int) -> list[str]:
 
 
 def blocks_of(network: Network) -> list[set[int]]:
-    """Return the layers of each block, that may run again; all but the end where there is none."""
+    """Return the layers of each block that may run again; without blocks, all but the end."""
     return [
         {*range(block.first + n * block.length, block.first + (n + 1) * block.length)}
         for block in network.repeats
@@ -260,9 +260,9 @@ def _computed_again(plan: Plan, graph: PlanGraph) -> tuple[set[int], set[int]]:
 
 
 def words_of_nodes(plan: Plan, graph: PlanGraph) -> list[tuple[str, str]]:
-    """Return what each node computes again, and what of its weights is sharded.
+    """Return the words of each node for recomputation and for sharding.
 
-    What layers share is never computed again; one of them may say for all how it is sharded.
+    Shared nodes are never recomputed; the word of one user decides how they are sharded.
     """
     layers = _words_of_layers(plan)
     users = (graph.users(node) for node in range(graph.shared))
@@ -272,12 +272,12 @@ def words_of_nodes(plan: Plan, graph: PlanGraph) -> list[tuple[str, str]]:
 
 
 def _words_of_layers(plan: Plan) -> list[tuple[str, str]]:
-    """Return what each layer computes again, its block as a whole, and what of it is sharded."""
+    """Return each layer's words: for recomputation, for its block, and for sharding."""
     again, sharded = (
         stated_words(plan, word) for word in (plan.training.recompute, plan.training.shard)
     )
     blocks = blocks_of(plan.network.description)
-    # What is said of a block is so of all its layers, whichever says most; and of no others.
+    # The strongest word of a block's layers holds for all of them; and for no others.
     for said in OF_BLOCKS:
         for block in blocks:
             if any(again[n] == said for n in block):
@@ -290,11 +290,11 @@ def _words_of_layers(plan: Plan) -> list[tuple[str, str]]:
 
 
 def stated_words(plan: Plan, stated: str | Mapping[str, str] | None) -> list[str]:
-    """Return what a plan states for each layer: by its name, by patterns, or for all others."""
+    """Return the word that a plan states for each layer: by name, by pattern, or for all others."""
     if stated is None or isinstance(stated, str):
         return [stated or "none"] * len(plan.layers)
     patterns = {pattern: word for pattern, word in stated.items() if pattern not in plan.layers}
-    rest = patterns.pop("*", "none")
+    other_words = patterns.pop("*", "none")
     words = []
     for layer in plan.layers:
         named = (
@@ -302,5 +302,5 @@ def stated_words(plan: Plan, stated: str | Mapping[str, str] | None) -> list[str
             for pattern, word in patterns.items()
             if fnmatchcase(layer, pattern) or fnmatchcase(layer, f"{pattern}.*")
         )
-        words.append(stated[layer] if layer in stated else next(named, rest))
+        words.append(stated[layer] if layer in stated else next(named, other_words))
     return words

@@ -23,11 +23,11 @@ DISTRIBUTIONS = {
     "CPLEX_PY": "cplex",
     "SCIP_PY": "pyscipopt",
 }
-"""The Python distributions whose names differ from their solver's."""
+"""The Python distributions whose names differ from those of their solvers."""
 
 
 class PulpAnswer(NamedTuple):
-    """What a solver says through PuLP.
+    """A solver's answer as PuLP reports it.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Elimination layer by layer, with any number of choices each.
 
-Buckets with the same charges, but for constants, are worked once: those of equal blocks.
+Buckets with equal charges up to constants, as of equal blocks, are processed once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AT_ONCE = 2**18
 """Entries added up at once; larger tables are reduced choice by choice."""
 
 _CACHED = 2**17
-"""Entries of a message that are found together, which a processor's cache holds."""
+"""Entries of a message that are computed together, in a processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +41,10 @@ class PairwiseCharges:
     pairs
         The pairs of layers that are charged.
     charge
-        Returns a pair's charges by its number, ``(functions, choices, choices)``; one function may
-        stand for all.
+        Returns a pair's charges by its number, ``(functions, choices, choices)``, or a single row
+        for all functions.
     layer_kinds, pair_kinds
-        Where they are known: layers, and pairs, of equal kinds have equal charges.
+        Layers, and pairs, of equal kinds have equal charges; None if unknown.
     """
 
     nodes: Sequence[Integers]
@@ -59,14 +59,14 @@ class PairwiseCharges:
 
 
 class Shifted(NamedTuple):
-    """Charges that share their entries with others, from which they differ by a constant.
+    """Charges that share entries with others, up to a constant.
 
     Parameters
     ----------
     entries : (functions, ...)
-        One function may stand for all.
+        A single row may stand for all functions.
     more : (functions,)
-        What is added to all entries of a function.
+        The constant added to all entries of a function.
     """
 
     entries: Integers
@@ -80,7 +80,7 @@ class Shifted(NamedTuple):
         return Shifted(self.entries, self.more + constant)
 
     def at(self, function: int, *places: Any) -> Integers:
-        """Return a function's charges at some places."""
+        """Return a function's charges at some indices."""
         entries, more = (part[function if len(part) > 1 else 0] for part in self)
         charges: Integers = (entries[places] if places else entries) + more
         return charges
@@ -95,11 +95,11 @@ class Part(NamedTuple):
         The other layers, in the order of the bucket's scope.
     charge : (functions, choices of the layer, choices of each in the scope)
     kind
-        A number that it shares with charges that differ from it by a constant alone.
+        A number shared by charges that differ only by a constant.
     constant : (functions,)
-        Its first entry, which tells it from others of its kind.
+        Its first entry, which distinguishes it from others of its kind.
     sender
-        The layer whose message it is; None if it is no message.
+        The layer whose message it is; None if it is not a message.
     """
 
     scope: tuple[int, ...]
@@ -131,7 +131,7 @@ class Buckets:
     messages
         Each layer's message, ``(functions, choices of each in its scope)``.
     kinds
-        By layer, a number that buckets share whose parts are of the same kinds and scopes.
+        By layer, a number shared by buckets whose parts have equal kinds and scopes.
     """
 
     order: Order
@@ -142,7 +142,7 @@ class Buckets:
     def total(self, layer: int, function: int) -> Integers:
         """Return a bucket's total charge: ``(choices, choices of each in its scope)``."""
         parts = [part.among(self.order.scopes[layer]) for part in self.parts[layer]]
-        # The small ones first, as in a message.
+        # Small parts first, as in a message.
         entries: Integers = reduce(add, sorted(parts, key=lambda part: part.size))
         more = reduce(add, [part.charge.more for part in self.parts[layer]])
         return Shifted(entries, more).at(function)
@@ -173,7 +173,7 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
     NoAnswerError
         If the deadline passes.
     """
-    numbers = Alike()
+    numbers = ChargeKinds()
     worked: dict[Hashable, tuple[int, Integers, Shifted, int, Integers]] = {}
     parts = _charged_alone(charges, numbers)
     for layer, charged in _charged_in_pairs(charges, order, numbers):
@@ -204,8 +204,8 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
     return Buckets(order, parts, messages, kinds)
 
 
-def _charged_alone(charges: PairwiseCharges, numbers: Alike) -> list[list[Part]]:
-    """Return the buckets of layers with what each is charged by itself."""
+def _charged_alone(charges: PairwiseCharges, numbers: ChargeKinds) -> list[list[Part]]:
+    """Return the buckets of layers with their unary charges."""
     own_kinds = charges.layer_kinds or range(len(charges.nodes))
     parts = {
         kind: Part((), Shifted.by_nothing(node), *numbers.of(node))
@@ -215,9 +215,9 @@ def _charged_alone(charges: PairwiseCharges, numbers: Alike) -> list[list[Part]]
 
 
 def _charged_in_pairs(
-    charges: PairwiseCharges, order: Order, numbers: Alike
+    charges: PairwiseCharges, order: Order, numbers: ChargeKinds
 ) -> Iterator[tuple[int, Part]]:
-    """Yield what pairs are charged, with the layer of each pair that is eliminated first."""
+    """Yield the charges of pairs, with the layer of each pair that is eliminated first."""
     position = {layer: n for n, layer in enumerate(order.layers)}
     own_kinds = charges.pair_kinds or range(len(charges.pairs))
     parts: dict[Hashable, tuple[Shifted, int, Integers]] = {}
@@ -231,8 +231,8 @@ def _charged_in_pairs(
         yield (u, Part((v,), *parts[key])) if in_order else (v, Part((u,), *parts[key]))
 
 
-class Alike:
-    """Numbers arrays of charges, ``(functions, ...)``: those that differ by constants alike."""
+class ChargeKinds:
+    """Numbers of arrays of charges, ``(functions, ...)``; equal ones differ only by constants."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
@@ -257,7 +257,7 @@ def shifted(charge: Integers, constant: Integers) -> Integers:
 
 def _minimum(charges: list[Integers]) -> Integers:
     """Return the minimum of the sum over the first choice's axis."""
-    # The small ones first, so that they are added before they are broadcast.
+    # Small arrays first, so that they are added before they are broadcast.
     charges.sort(key=lambda charge: charge.size)
     shape = np.broadcast_shapes(*(charge.shape for charge in charges))
     if prod(shape) <= _AT_ONCE or len(shape) == 2:

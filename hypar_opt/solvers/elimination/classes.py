@@ -1,9 +1,9 @@
-"""A table of classes of states, solved by elimination: a bound first, then the states it leaves.
+"""A table of classes of states, solved by elimination: first of classes, then of states.
 
 Classes are eliminated with each pair at its least charge: the optimum is a bound on all
-assignments. States of classes that occur in no assignment of at most a threshold are left out, and
-the others eliminated exactly. An optimum that is at most the threshold is the optimum of all; else
-the threshold rises.
+assignments. States of classes that occur in no assignment up to a threshold are excluded, and the
+others eliminated exactly. An optimum up to the threshold is the optimum of all; otherwise the
+threshold rises.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from hypar_opt.integers import Integers
 
 _EASY = 2**21
-"""Up to this many entries of a table, states are eliminated before finer classes are."""
+"""Up to this many entries of a table, states are eliminated without finer classes."""
 
 
 def solve_classes(table: ClassTable, deadline: Deadline, *, canonical: bool = True) -> SolveResult:
-    """Return an optimum of a table, or the canonical one; else the best found, with a bound."""
+    """Return an optimum of a table, or the canonical one; else the best known, with a bound."""
     if not table.allowed.any(axis=1).all():
         return SolveResult(None, None, Status.INFEASIBLE)
-    best = _Found(canonical)
+    best = _ClassSearch(canonical)
     try:
         _search(table, best, deadline)
     except RefusedError:
@@ -78,8 +78,8 @@ def bound_by_classes(table: ClassTable, deadline: Deadline) -> tuple[int, list[i
 
 
 @dataclass
-class _Found:
-    """What is known of a table: a bound, and the best assignment so far."""
+class _ClassSearch:
+    """The state of a search: a bound, and the best assignment so far."""
 
     canonical: bool
     bound: int | None = None
@@ -88,7 +88,7 @@ class _Found:
     statistics: Mapping[str, float] = FrozenDict()
 
     def keep(self, left: Restricted, threshold: int, deadline: Deadline) -> bool:
-        """Keep the optimum of what is left, and return whether it is that of the table."""
+        """Keep the optimum of the remaining states, and return whether it is that of the table."""
         proved = left.objective <= threshold
         if proved or self.objective is None or left.objective < self.objective:
             self.objective = left.objective
@@ -111,8 +111,8 @@ class _Found:
         )
 
 
-def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
-    """Raise the threshold until the optimum of what is left is at most that.
+def _search(table: ClassTable, state: _ClassSearch, deadline: Deadline) -> None:
+    """Raise the threshold until the optimum of the remaining states is within it.
 
     Raises
     ------
@@ -123,21 +123,22 @@ def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
     """
     coarsest = table.partitions[0]
     classes = _by_coarsest(table, deadline)
-    found.bound = threshold = classes.objective
+    state.bound = threshold = classes.objective
     if coarsest.exact:
-        found.keep(classes, threshold, deadline)
+        state.keep(classes, threshold, deadline)
         return
     step = threshold // FIRST_STEP + 1
     while True:
         restricted = _left(table, threshold, classes, deadline)
         if isinstance(restricted, int):
-            # What was left out costs more than the threshold, though maybe less than the rest.
-            found.bound, threshold = threshold + 1, restricted
+            # Excluded states cost more than the threshold, but perhaps less than the remaining
+            # ones.
+            state.bound, threshold = threshold + 1, restricted
             continue
-        if found.keep(restricted, threshold, deadline):
+        if state.keep(restricted, threshold, deadline):
             return
-        assert found.objective is not None
-        threshold = min(threshold + step, found.objective)
+        assert state.objective is not None
+        threshold = min(threshold + step, state.objective)
         step *= 2
 
 
@@ -152,9 +153,9 @@ def _by_coarsest(table: ClassTable, deadline: Deadline) -> Restricted:
 
 
 def classes_at_most(table: ClassTable, threshold: int, deadline: Deadline) -> NDArray[np.bool_]:
-    """Return the states, ``(nodes, states)``, whose classes an assignment of at most so much has.
+    """Return the states, ``(nodes, states)``, whose classes occur in assignments up to a cost.
 
-    All where it is not easy to tell. Raises NoAnswerError if the deadline passes.
+    All states if that is hard to compute. Raises NoAnswerError if the deadline passes.
     """
     allowed = np.zeros((len(table.node_kinds), len(table.states.T)), bool)
     classes = _by_coarsest(table, deadline)
@@ -177,9 +178,9 @@ def _left(
     deadline: Deadline,
     most_rows: int | None = None,
 ) -> Restricted | int:
-    """Eliminate the states that may be in an assignment of at most a threshold.
+    """Eliminate the states that may be in an assignment up to a threshold.
 
-    Where they are many, finer classes leave out more of them.
+    If they are many, finer classes exclude more of them.
 
     Parameters
     ----------
@@ -240,7 +241,7 @@ def _check_pairs(table: ClassTable, states: Columns) -> None:
 def _by_classes(
     table: ClassTable, partition: Partition, states: Columns, deadline: Deadline
 ) -> Restricted:
-    """Eliminate the classes of the states that are left: a bound.
+    """Eliminate the classes of the remaining states: a bound.
 
     Raises
     ------
@@ -288,7 +289,7 @@ def columns_at_most(
     Raises
     ------
     RefusedError
-        If what is left is too large to be eliminated, or has more rows.
+        If the remaining states are too large to be eliminated, or have more rows.
     NoAnswerError
         If the deadline passes.
     """

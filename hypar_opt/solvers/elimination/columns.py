@@ -1,4 +1,4 @@
-"""What is left of a table's columns, states or classes of them, eliminated."""
+"""The remaining columns of a table, states or classes of states, eliminated."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from hypar_opt.deadline import Deadline
 
 Columns = Sequence[NDArray[np.intp]]
-"""By node: the columns that are left of a table, states or classes."""
+"""By node, the remaining columns of a table: states or classes."""
 
 PairsOf = Callable[[int, NDArray[np.intp], NDArray[np.intp]], Integers]
-"""Returns what a kind of boundary is charged for columns of its source and of its target."""
+"""Returns the charges of a kind of boundary for columns of its source and of its target."""
 
 
 @dataclass(frozen=True, eq=False)
 class Restricted:
-    """What is left of a table's columns, eliminated.
+    """The remaining columns of a table, eliminated.
 
     Parameters
     ----------
     columns
         By node.
     free
-        The nodes of several columns. The others are decided, and their charges part of the free
-        ones' and of the constant.
+        The nodes with several columns. The others are fixed, and their charges are part of the free
+        nodes' and of the constant.
     """
 
     columns: Columns
@@ -96,14 +96,14 @@ def eliminated(
     columns: Columns,
     pairs: PairsOf,
     deadline: Deadline,
-    most: int | None = None,
+    max_entries: int | None = None,
 ) -> Restricted:
-    """Eliminate what is left of a table's columns.
+    """Eliminate the remaining columns of a table.
 
     Parameters
     ----------
-    most
-        Entries of a table; unless given what memory allows.
+    max_entries
+        The most entries of a table; by default what memory allows.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def eliminated(
     between = np.flatnonzero((sizes[table.ends] > 1).all(axis=1))
     graph = graph_of(len(free), np.searchsorted(free, table.ends[between]))
     order = order_of_graph(tuple(sizes[free].tolist()), graph)
-    if most is not None and order.largest > most:
+    if max_entries is not None and order.largest > max_entries:
         raise RefusedError(f"needs a table of {order.largest:,} entries")
     alone = {
         kind: node[kind[0], column]
@@ -145,7 +145,7 @@ def eliminated(
         else:
             beside, charges = target, charge(boundary)[0]
         nodes[beside] = nodes[beside] + charges
-        kinds[beside] = -1, beside  # it is one of its kind no more
+        kinds[beside] = -1, beside  # it is no longer one of its kind
     constant = sum(int(nodes[n][0]) for n in np.flatnonzero(sizes == 1))
     of_pair: list[tuple[Hashable, ...]] = [()] * len(graph.pairs)
     for edge, pair in zip(between.tolist(), graph.pair_of.tolist(), strict=True):

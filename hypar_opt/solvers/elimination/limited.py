@@ -1,11 +1,10 @@
-"""The optimum of a graph within capacities: a load at a price, then labels of what that leaves.
+"""The optimum of a graph within capacities: Lagrangian bounds, then labels.
 
 At any price of a unit of load, the least sum of costs and prices is a bound on all assignments that
-fit: a Lagrangian relaxation. Where it lies highest, columns of layers whose least sum exceeds that
-of the best known assignment at the capacity are left out. The others are compared by labels.
-
-Of several limits the sum of all loads within the sum of all capacities is one more, which has the
-price; labels are of all.
+fit: a Lagrangian relaxation. At the best price, columns of layers whose least sum exceeds that of
+the best known assignment at the capacity are excluded. The others are compared by labels. With
+several limits, the sum of all loads within the sum of all capacities is an additional limit, to
+which the price belongs; labels have all limits.
 
 Source: docs/algorithms.md; Fisher, "The Lagrangian relaxation
 method for solving integer programming problems", Management Science 27, 1981.
@@ -43,7 +42,7 @@ _PRICES = 32
 """The most prices that are tried."""
 
 _FIRST_PART = 16
-"""Labels are first of this part of the gap above the bound, then of four times as much."""
+"""Labels first cover this part of the gap above the bound, then four times as much each time."""
 
 
 def classes_of(table: CostTable) -> ClassTable:
@@ -66,7 +65,7 @@ def classes_of(table: CostTable) -> ClassTable:
 
 
 def solve_limited(table: ClassTable, deadline: Deadline) -> SolveResult:
-    """Return the canonical optimum within a table's capacities; or the best found, with a bound."""
+    """Return the canonical optimum within a table's capacities; or the best known, with a bound."""
     if not table.limits:
         return solve_classes(table, deadline)
     if _is_infeasible(table):
@@ -86,7 +85,7 @@ def _is_infeasible(table: ClassTable) -> bool:
 
 
 def _limits(table: ClassTable) -> Sequence[Limit]:
-    """Return a table's loads with their capacities, of several that of their sum first."""
+    """Return a table's loads with their capacities; if there are several, their sum first."""
     if len(table.limits) == 1:
         return table.limits
     loads, capacities = zip(*table.limits, strict=True)
@@ -96,12 +95,12 @@ def _limits(table: ClassTable) -> Sequence[Limit]:
 
 
 class _AtPrice(NamedTuple):
-    """An assignment that is found with loads at a price, with its cost and load without.
+    """An optimal assignment with loads at a price, with its cost and load without the price.
 
     Parameters
     ----------
     bound
-        On the cost of all assignments with loads at that price.
+        A lower bound on the cost of all assignments with loads at that price.
     """
 
     bound: int
@@ -112,7 +111,7 @@ class _AtPrice(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Leftover:
-    """What is left of a table where sums of costs and loads at a price are at most so much.
+    """The part of a table with sums of costs and priced loads up to a cutoff.
 
     Parameters
     ----------
@@ -121,7 +120,7 @@ class _Leftover:
     columns
         By layer.
     order
-        In which labels decide layers.
+        The order in which labels decide layers.
     labels
         None if nothing is left.
     """
@@ -135,16 +134,16 @@ class _Leftover:
 
 @dataclass
 class _Limited:
-    """What is known of a table within one capacity or several.
+    """The state of a search within one or several capacities.
 
     Parameters
     ----------
     bound
-        On the cost of all assignments that fit.
+        A lower bound on the cost of all assignments that fit.
     best
-        The cheapest assignment known that does.
+        The cheapest known assignment that fits.
     price
-        That of the bound.
+        The price of the bound.
     stopped_by
         The limit that ended a search at a price.
     """
@@ -163,11 +162,11 @@ class _Limited:
 
     @property
     def capacity(self) -> int:
-        """That of the load at a price."""
+        """The capacity of the priced load."""
         return self.limits[0][1]
 
     def solved(self) -> SolveResult:
-        """Return the canonical optimum; or the best found, with a bound."""
+        """Return the canonical optimum; or the best known, with a bound."""
         try:
             free = self.at(Fraction())
             if free is not self.best:
@@ -180,7 +179,7 @@ class _Limited:
         return self.result()
 
     def at(self, price: Fraction) -> _AtPrice:
-        """Return what is found with loads at a price.
+        """Return the optimum with loads at a price.
 
         Raises
         ------
@@ -221,7 +220,7 @@ class _Limited:
         Parameters
         ----------
         free
-            What is found without a price.
+            The optimum without a price.
 
         Raises
         ------
@@ -246,7 +245,7 @@ class _Limited:
             low, high = (optimum, high) if optimum.load > self.capacity else (low, optimum)
 
     def _least_loaded(self) -> _AtPrice:
-        """Return what fits at the lowest price that was tried.
+        """Return the assignment that fits at the lowest price that was tried.
 
         Raises
         ------
@@ -261,9 +260,9 @@ class _Limited:
         return optimum
 
     def by_labels(self) -> None:
-        """Compare what may cost no more than the best assignment known, first a part of it.
+        """Compare assignments up to the cost of the best known one, in growing parts of the gap.
 
-        If none is known, more and more above the bound.
+        If none is known, in growing steps above the bound.
 
         Raises
         ------
@@ -282,8 +281,8 @@ class _Limited:
                 return
             self.bound, step = limit + 1, 4 * step
 
-    def _cheapest(self, most: int) -> _AtPrice | None:
-        """Return the canonical optimum, if it costs at most so much."""
+    def _cheapest(self, cutoff: int) -> _AtPrice | None:
+        """Return the canonical optimum, if it is within a cutoff."""
         key = "labels", self.price
         at_capacity, lowest = int(self.price * self.capacity), self.table.cache[self.price].bound
         capacities = [capacity for _, capacity in self.limits]
@@ -291,16 +290,18 @@ class _Limited:
         if (
             leftover is None
             or any(map(lt, leftover.capacities, capacities))
-            or leftover.most < most + at_capacity
+            or leftover.most < cutoff + at_capacity
         ):
-            # Of a further capacity at this price more is left, and so it will be of the next.
+            # For a larger capacity more remains at this price, and so it will for the next one.
             twice = 0 if leftover is None else 2 * leftover.most - lowest
             leftover = self.table.cache[key] = self._left(
-                max(most + at_capacity, twice), capacities
+                max(cutoff + at_capacity, twice), capacities
             )
         if leftover.labels is None:
             return None
-        optimum = leftover.labels.first_of_cheapest(capacities, most, leftover.order, self.deadline)
+        optimum = leftover.labels.first_of_cheapest(
+            capacities, cutoff, leftover.order, self.deadline
+        )
         if optimum is None:
             return None
         cost, chosen = optimum
@@ -308,8 +309,8 @@ class _Limited:
         assignment = tuple([int(columns[number]) for columns, number in of_layers])
         return _AtPrice(lowest, assignment, cost, self._load_of(assignment))
 
-    def _left(self, most: int, capacities: Sequence[int]) -> _Leftover:
-        """Return what is left of the table where sums with loads at the price are at most so much.
+    def _left(self, cutoff: int, capacities: Sequence[int]) -> _Leftover:
+        """Return the part of the table with sums up to a cutoff, with loads at the price.
 
         Raises
         ------
@@ -317,10 +318,10 @@ class _Limited:
         """
         table, kinds = self.table, self.table.node_kinds
         columns = [
-            column for column, _ in columns_at_most(self._priced(self.price), most, self.deadline)
+            column for column, _ in columns_at_most(self._priced(self.price), cutoff, self.deadline)
         ]
         if not all(map(len, columns)):
-            return _Leftover(most, capacities, columns, (), None)
+            return _Leftover(cutoff, capacities, columns, (), None)
         # From the last layer back, as assignments are compared.
         last = len(columns) - 1
         order = [last - n for n in narrow_order([*map(len, columns[::-1])], last - table.ends)]
@@ -333,11 +334,11 @@ class _Limited:
             ports=[np.arange(len(columns[n])) for n in order],
             edges=edges_between(table, columns, order),
         )
-        labels = LabelledGraph.of(graph, capacities, most, self.deadline, self.price)
-        return _Leftover(most, capacities, columns, order, labels)
+        labels = LabelledGraph.of(graph, capacities, cutoff, self.deadline, self.price)
+        return _Leftover(cutoff, capacities, columns, order, labels)
 
     def result(self, stopped_by: str | None = None) -> SolveResult:
-        """Return the best that is known, with the bound."""
+        """Return the best known assignment, with the bound."""
         if self.best is None:
             status = Status.INFEASIBLE if stopped_by is None else Status.NO_ANSWER
             return SolveResult(None, None, status, self.bound, stopped_by)

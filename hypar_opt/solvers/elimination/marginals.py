@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.solvers.elimination.buckets import Alike, Shifted
+from hypar_opt.solvers.elimination.buckets import ChargeKinds, Shifted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.elimination.buckets import Buckets
 
 _LARGEST_KEPT = 2**18
-"""Entries up to which what follows for a bucket is kept for others of its kind."""
+"""The most entries of a bucket whose results are cached for others of its kind."""
 
 
 def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
@@ -35,7 +35,7 @@ def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
     NoAnswerError
         If the deadline passes.
     """
-    order, numbers = buckets.order, Alike()
+    order, numbers = buckets.order, ChargeKinds()
     optimum = buckets.minimum(0)
     worked: dict[tuple[int, int], _Bucket] = {}
     outside: dict[int, _Outside] = {}
@@ -81,22 +81,22 @@ class _Outside:
     constant: Integers
 
     @classmethod
-    def of(cls, rest: Integers, numbers: Alike) -> _Outside:
-        return cls(Shifted.by_nothing(rest), *numbers.of(rest))
+    def of(cls, charge: Integers, numbers: ChargeKinds) -> _Outside:
+        return cls(Shifted.by_nothing(charge), *numbers.of(charge))
 
 
 @dataclass(frozen=True, eq=False)
 class _Bucket:
-    """What follows for a bucket, and for those of its kind but for a constant.
+    """The results for a bucket, and for others of its kind up to a constant.
 
     Parameters
     ----------
     constant
-        That of all its parts and of what is outside.
+        The constant of all its parts and of what is outside.
     minima
         The least cost of an assignment with each of its layer's choices.
     below
-        For each message in the bucket its constant, and what is outside its sender's bucket.
+        For each message in the bucket, its constant and the charge outside its sender's bucket.
     """
 
     constant: Integers
@@ -105,7 +105,7 @@ class _Bucket:
 
 
 def _bucket(
-    buckets: Buckets, layer: int, outside: Integers, constant: Integers, numbers: Alike
+    buckets: Buckets, layer: int, outside: Integers, constant: Integers, numbers: ChargeKinds
 ) -> _Bucket:
     scope = buckets.order.scopes[layer]
     whole = buckets.total(layer, 0) + outside
@@ -120,7 +120,7 @@ def _bucket(
 
 
 def _minimum(table: Integers, among: Sequence[int], kept: Sequence[int]) -> Integers:
-    """Return the minimum over all layers but some, which are in the same order."""
+    """Return the minimum over all layers except some, which are in the same order."""
     axes = tuple(axis for axis, layer in enumerate(among) if layer not in kept)
     lowest: Integers = table.min(axis=axes)
     return lowest

@@ -1,8 +1,9 @@
-"""All assignments of at most some cost, as rows of every bucket; and the canonical optimum.
+"""All assignments up to a cost, as rows of every bucket; and the canonical optimum.
 
 Each bucket has the rows (choices of its layer and of its scope) that occur in such an assignment:
 those whose total, with the least cost of the rest given the choices of the scope, is at most that.
-As the buckets are a tree, that rest follows from parent to child, and only for rows that are left.
+As the buckets are a tree, the least cost of the rest follows from parent to child, and only for
+remaining rows.
 
 At the least cost these are all optima. To fix a choice is to drop rows; what that drops in other
 buckets follows from bucket to bucket, wherever the choices of a scope are gone.
@@ -57,19 +58,19 @@ def canonical_optimum(
 
 
 def rows_at_most(
-    most: int,
+    cutoff: int,
     buckets: Buckets,
     sizes: Sequence[int],
     function: int,
     deadline: Deadline,
     most_rows: int | None = None,
 ) -> list[CostedRows]:
-    """Return every bucket's rows that occur in an assignment of at most some cost.
+    """Return every bucket's rows that occur in an assignment up to a cost.
 
     Parameters
     ----------
     most_rows
-        Of a bucket, that are tried; any number unless given.
+        The most rows of a bucket that are tried; None for any number.
 
     Raises
     ------
@@ -103,7 +104,7 @@ def rows_at_most(
             if most_rows is not None and tried > most_rows:
                 raise RefusedError(f"needs {tried:,} rows")
             check_entries(entries + tried)
-            costed = _rows_below(around, most, buckets, layer, function)
+            costed = _rows_below(around, cutoff, buckets, layer, function)
             entries += costed.choices.size + costed.minima.size
             lowest = (
                 costed.minima.tolist()
@@ -117,18 +118,18 @@ def rows_at_most(
 
 
 def _rows_below(
-    around: CostedRows, most: int, buckets: Buckets, layer: int, function: int
+    around: CostedRows, cutoff: int, buckets: Buckets, layer: int, function: int
 ) -> CostedRows:
     """Return a bucket's rows, given those of its scope."""
-    scope, (given, outside) = buckets.order.scopes[layer], around
-    outside = outside - buckets.messages[layer].at(function, *given)
+    scope, (scope_rows, outside) = buckets.order.scopes[layer], around
+    outside = outside - buckets.messages[layer].at(function, *scope_rows)
     total: Integers = outside[None]
     for part in buckets.parts[layer]:
-        at_rows = (given[scope.index(n)] for n in part.scope)
+        at_rows = (scope_rows[scope.index(n)] for n in part.scope)
         column = part.charge.at(function, slice(None), *at_rows)
         total = total + (column if part.scope else column[:, None])
-    choice, row = np.nonzero(total <= most)
-    choices = np.concatenate([choice[None].astype(given.dtype), given[:, row]])
+    choice, row = np.nonzero(total <= cutoff)
+    choices = np.concatenate([choice[None].astype(scope_rows.dtype), scope_rows[:, row]])
     return CostedRows(choices, total[choice, row])
 
 
@@ -160,10 +161,10 @@ class _Optima:
             self._keep(layer, choices == first)
         return first
 
-    def _keep(self, layer: int, kept: NDArray[np.bool_]) -> None:
+    def _keep(self, layer: int, is_kept: NDArray[np.bool_]) -> None:
         """Drop a bucket's other rows, and rows of other buckets that occurred only with these."""
-        self._rows[layer] = self._rows[layer][:, kept]
-        # Away from where it comes from; on a tree, nothing comes back.
+        self._rows[layer] = self._rows[layer][:, is_kept]
+        # Away from its origin; on a tree, nothing comes back.
         waiting = [(layer, -1)]
         while waiting:
             current, origin = waiting.pop()

@@ -22,7 +22,7 @@ MAX_ENTRIES = 2**27
 """The largest number of entries in a table, and in all pairs and messages: 1 GiB of int64."""
 
 _SMALL = 2**16
-"""Up to this many entries of the largest table no other order is sought, which takes longer."""
+"""Up to this many entries of the largest table no other order is tried, which takes longer."""
 
 _BIT = 2**20
 """The unit of logarithms: whole numbers of it, so that equal sizes are equal in any order."""
@@ -116,8 +116,8 @@ def check_entries(entries: int, more: str = " or more") -> None:
         raise RefusedError(f"needs tables of {entries:,} entries{more}; {_AT_MOST}")
 
 
-def check_unlike(order: Order, sizes: Sequence[int], pairs: Sequence[tuple[int, int]]) -> None:
-    """Refuse an order whose pairs and messages do not fit the memory if no two are equal."""
+def check_distinct(order: Order, sizes: Sequence[int], pairs: Sequence[tuple[int, int]]) -> None:
+    """Refuse an order whose pairs and messages, if no two are equal, do not fit the memory."""
     entries = sum(prod(sizes[n] for n in scope) for scope in order.scopes)
     check_entries(entries + sum(sizes[u] * sizes[v] for u, v in pairs), " in total")
 
@@ -193,8 +193,9 @@ class _Remaining:
 def _greedy(sizes: Sequence[int], pairs: Sequence[tuple[int, int]], *, fill: bool) -> Order:
     """Return the order in which the layer of the smallest table, or of the least fill, is next.
 
-    Of equal keys and two neighbours, the one around which least is eliminated: equal blocks from
-    inside, each alike, before what is left of them is a chain that its ends tell apart.
+    Of equal keys and two neighbours, the one around which least is eliminated: equal blocks are
+    eliminated from inside, each in the same order, before the remaining chain is eliminated from
+    its ends.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The states of a table that assignments of at most a cost can have, as many as a program takes."""
+"""The states in assignments up to a cost, as many as a 0-1 program can have."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.elimination.columns import Columns
 
 
-def pruned_states(table: ClassTable, most: int, deadline: Deadline) -> tuple[Columns, int]:
-    """Return the states of each node that an assignment of at most a cutoff may have, and it.
+def pruned_states(table: ClassTable, max_columns: int, deadline: Deadline) -> tuple[Columns, int]:
+    """Return the states of each node in assignments up to a cutoff, and the cutoff.
 
     The cutoff is the cost of the best assignment that elimination finds. It then rises, first by a
     part of it and by twice as much each time, as long as there are few enough states.
@@ -26,20 +26,20 @@ def pruned_states(table: ClassTable, most: int, deadline: Deadline) -> tuple[Col
     ----------
     table
         Without a capacity.
-    most
-        How many columns a program of the states may have; of the first cutoff it may have more.
+    max_columns
+        The most columns of a program of the states; with the first cutoff it may have more.
 
     Raises
     ------
     InfeasibleError
         If no assignment is allowed.
     RefusedError
-        If the first cutoff leaves more than memory allows.
+        If the first cutoff leaves more states than memory allows.
     NoAnswerError
         If the deadline passes.
     """
 
-    def at_most(cost: int) -> Columns:
+    def states_below(cost: int) -> Columns:
         return [columns for columns, _ in columns_at_most(table, cost, deadline)]
 
     result = solve_classes(table, deadline, canonical=False)
@@ -48,20 +48,20 @@ def pruned_states(table: ClassTable, most: int, deadline: Deadline) -> tuple[Col
     if result.objective is None:
         raise RefusedError(f"no answer within the {result.stopped_by or MEMORY}")
     lowest = cutoff = result.objective
-    states, step = at_most(cutoff), lowest // FIRST_STEP + 1
+    states, step = states_below(cutoff), lowest // FIRST_STEP + 1
     allowed_states = int(table.allowed[table.node_kinds].sum())
     while sum(map(len, states)) < allowed_states:
         try:
-            more = at_most(lowest + step)
+            more = states_below(lowest + step)
         except RefusedError:
             break
-        if program_columns(more, table) > most:
+        if program_columns(more, table) > max_columns:
             break
         states, cutoff, step = more, lowest + step, 2 * step
     return states, cutoff
 
 
 def program_columns(states: Columns, table: ClassTable) -> int:
-    """Return the columns of a program of some states of each node: one for each and each pair."""
+    """Return the columns of a program of states: one for each state and for each pair."""
     sizes = np.array([*map(len, states)])
     return int(sizes.sum() + sizes[table.ends].prod(axis=1).sum())

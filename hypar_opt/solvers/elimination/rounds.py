@@ -1,10 +1,10 @@
 """Two choices: many layers are eliminated at once, in rounds, at all thresholds together.
 
-In 0-1 variables a table is ``constant + sum(linear * x) + sum(quadratic * x * y)``. A variable
-x of neighbours y and z is eliminated by replacing its terms with ``min(0, d + p y + q z)``,
-which is a constant, a term in y, one in z, and one in y z: again such a function, of one
-variable fewer. A round eliminates variables no two of which are neighbours, by
-a few operations on arrays (`hypar_opt.solvers.elimination.schedule`).
+In 0-1 variables a table is ``constant + sum(linear * x) + sum(quadratic * x * y)``. A variable x of
+neighbours y and z is eliminated by replacing its terms with ``min(0, d + p y + q z)``, which is a
+constant, a term in y, one in z, and one in y z: a function of the same form, with one variable
+fewer. A round eliminates variables no two of which are neighbours, by a few operations on arrays
+(`hypar_opt.solvers.elimination.schedule`).
 
 Source: Hammer, Rosenberg and Rudeanu, 1963; Crama, Hansen and Jaumard, "The basic algorithm for
 pseudo-Boolean programming revisited", Discrete Applied Mathematics 29, 1990.
@@ -88,20 +88,20 @@ def eliminate(
         start, end, stop = stop, stop + 3 * step.count, stop + 4 * step.count
         step.summed(rows, out=rows[start:end])
         charges = rows[start:stop].reshape(4, step.count, functions)
-        neither, first, second, both = charges
+        neither, first, second, with_both = charges
         # From coefficients to the charge of 1, for each assignment of the two neighbours.
         first += neither
-        np.add(first, second, out=both)
+        np.add(first, second, out=with_both)
         second += neither
         prefers.append(charges < 0)
         if ties:
             tied.append(charges == 0)
         np.minimum(charges, 0, out=charges)
         # And back, to coefficients of the least charges: the constant's, y, z and y z.
-        both -= first
+        with_both -= first
         first -= neither
         second -= neither
-        both -= second
+        with_both -= second
     rest = schedule.rest.summed(rows)
     core = len(schedule.core)
     return Eliminated(rest[:core], rest[core:-1], rest[-1], prefers, tied)
@@ -118,7 +118,7 @@ def cheapest_few(
     values, counts = schedule.few
     terms = np.concatenate([eliminated.linear, eliminated.quadratic])
     if terms.dtype != object and np.abs(terms).max(initial=0) * len(terms) < _EXACT:
-        terms = terms.astype(np.float64)  # as exact, and a product of floats is faster
+        terms = terms.astype(np.float64)  # equally exact, and products of floats are faster
     costs = counts @ terms
     best = costs.argmin(axis=0)
     lowest = costs.min(axis=0)

@@ -61,7 +61,7 @@ class Round:
         if rows.shape[1] < _MANY:
             few: Integers = rows.take(self.parts, axis=0)
             return np.add.reduceat(few, self.starts, axis=0, out=out)
-        first, terms, further, starts = self._apart
+        first, terms, further, starts = self._row_ranges
         # Clipped, though nothing is out of bounds: else `out` gets a copy.
         total: Integers = rows.take(first, axis=0, out=out, mode="clip")
         if len(terms):
@@ -69,7 +69,7 @@ class Round:
         return total
 
     @cached_property
-    def _apart(self) -> tuple[Indices, Indices, Indices, Indices]:
+    def _row_ranges(self) -> tuple[Indices, Indices, Indices, Indices]:
         """Each term's first row; the terms of several, their further rows, and their starts."""
         further = np.diff(self.starts, append=len(self.parts)) - 1
         terms = np.flatnonzero(further)
@@ -151,7 +151,7 @@ class _DraftRound:
 
 
 @dataclass(frozen=True, eq=False)
-class _Left:
+class _Remainder:
     """The variables that some rounds leave, and the pairs with their coefficients."""
 
     rounds: int
@@ -176,10 +176,10 @@ def schedule_of(variables: int, low: Indices, high: Indices) -> EliminationSched
     alive = np.ones(variables, bool)
     drafts: list[_DraftRound] = []
     components, multiplier = 0, _HASH
-    core = _Left(0, alive.copy(), low, high, slots)
+    core = _Remainder(0, alive.copy(), low, high, slots)
     while True:
         if np.count_nonzero(core.alive) > MAX_ENUMERATED:
-            core = _Left(len(drafts), alive.copy(), low, high, slots)
+            core = _Remainder(len(drafts), alive.copy(), low, high, slots)
         degree = np.bincount(np.concatenate([low, high]), minlength=variables)
         light = alive & (degree <= 2)
         if not light.any():
@@ -270,7 +270,7 @@ def _laid_out(
     variables: int,
     pairs: int,
     drafts: Sequence[_DraftRound],
-    left: _Left,
+    left: _Remainder,
     constant: int,
     width: int | None,
 ) -> EliminationSchedule:

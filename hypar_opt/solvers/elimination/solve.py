@@ -17,8 +17,8 @@ from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
 from hypar_opt.solvers.elimination.optima import canonical_optimum
 from hypar_opt.solvers.elimination.order import (
     Order,
+    check_distinct,
     check_neighbours,
-    check_unlike,
     elimination_order,
 )
 from hypar_opt.solvers.elimination.schedule import MAX_ENUMERATED, EliminationSchedule
@@ -84,7 +84,7 @@ def _order_of(table: CostTable | ThresholdTable) -> Order:
 
 
 def order_of_size(sizes: tuple[int, ...], ends: NDArray[np.intp]) -> Order:
-    """Return the elimination order of layers of so many choices, all of which are charged unlike.
+    """Return the elimination order of layers, given their choices, if all charges differ.
 
     Raises
     ------
@@ -93,12 +93,12 @@ def order_of_size(sizes: tuple[int, ...], ends: NDArray[np.intp]) -> Order:
     """
     graph = graph_of(len(sizes), ends)
     order = order_of_graph(sizes, graph)
-    check_unlike(order, sizes, graph.pairs)
+    check_distinct(order, sizes, graph.pairs)
     return order
 
 
 def order_of_graph(sizes: tuple[int, ...], graph: PairGraph) -> Order:
-    """Return the elimination order of a graph's layers, some of which may be charged alike.
+    """Return the elimination order of a graph's layers, some of which may have equal charges.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def _core_optimum(
     """Return an optimum of the core, and whether any tied; add its cost to the constant."""
     if len(schedule.core) <= MAX_ENUMERATED:
         return rounds.cheapest_few(schedule, left)
-    charges = _of_variables(left.linear, left.quadratic, _tuples(schedule.core_pairs))
+    charges = _charges_of_variables(left.linear, left.quadratic, _tuples(schedule.core_pairs))
     order = elimination_order(charges.sizes, charges.pairs)
     filled = buckets.eliminate(charges, order, deadline)
     functions = range(left.linear.shape[1])
@@ -160,7 +160,7 @@ def _canonical_values(function: PseudoBoolean, deadline: Deadline) -> NDArray[np
     quadratic = np.broadcast_to(
         function.quadratic[:, None], (len(function.quadratic), function.linear.shape[1])
     )
-    charges = _of_variables(function.linear, quadratic, function.graph.pairs)
+    charges = _charges_of_variables(function.linear, quadratic, function.graph.pairs)
     order = elimination_order(charges.sizes, function.graph.pairs)
     filled = buckets.eliminate(charges, order, deadline)
     functions = range(function.linear.shape[1])
@@ -168,7 +168,7 @@ def _canonical_values(function: PseudoBoolean, deadline: Deadline) -> NDArray[np
     return np.array(optima, bool).T
 
 
-def _of_variables(
+def _charges_of_variables(
     linear: Integers, quadratic: Integers, pairs: Iterable[tuple[int, int]]
 ) -> PairwiseCharges:
     """Return the charges of 0-1 variables: for a 1, and for a pair that are both 1."""
@@ -183,23 +183,23 @@ def _of_variables(
     return PairwiseCharges(list(nodes), tuple(pairs), charge)
 
 
-_MOST_AXES = 28
-"""The most layers of a scope, each of which is an axis of a table: numpy's have 32 at most."""
+_MAX_AXES = 28
+"""The most layers of a scope, each an axis of a table: numpy arrays have at most 32."""
 
 
 def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
     """Solve a table of any number of choices, without those that are not allowed."""
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
     charges = of_allowed(table, allowed)
-    if elimination_order(charges.sizes, charges.pairs).width > _MOST_AXES:
-        charges = _of_free(charges)
+    if elimination_order(charges.sizes, charges.pairs).width > _MAX_AXES:
+        charges = _without_fixed(charges)
     columns, objective, order = _canonical(charges, deadline)
     assignment = tuple(int(a[column]) for a, column in zip(allowed, columns, strict=True))
     return _optimal(assignment, objective, order.width, order.largest)
 
 
-def _of_free(charges: PairwiseCharges) -> PairwiseCharges:
-    """Return charges in which no layer of one choice is paired: it costs the other that much."""
+def _without_fixed(charges: PairwiseCharges) -> PairwiseCharges:
+    """Return charges without pairs of single-choice layers, whose charges the other layer has."""
     nodes, sizes, numbers = [*charges.nodes], charges.sizes, []
     for number, (first, second) in enumerate(charges.pairs):
         if sizes[first] == 1:
@@ -226,7 +226,7 @@ def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> Pairwis
 
 
 def eliminated(table: CostTable, deadline: Deadline) -> Buckets:
-    """Return all messages of a table's elimination, whatever its number of choices.
+    """Return all messages of a table's elimination, for any number of choices.
 
     Raises
     ------

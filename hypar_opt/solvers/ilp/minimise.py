@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DIGITS = 12
 MAX_COST = 10**DIGITS
-"""Costs are below this: a backend's doubles have more digits, but it tolerates differences."""
+"""Costs stay below this: doubles have more digits, but backends have tolerances."""
 
 _INFINITE = 1e30
 """A bound of at least this size is a backend's infinity."""

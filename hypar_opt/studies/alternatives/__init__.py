@@ -28,7 +28,7 @@ from hypar_opt.search.cost_to_go import (
     completion_by_elimination,
 )
 from hypar_opt.search.k_best import in_order_of_cost
-from hypar_opt.search.level_order import levels_permute, neighbours_alike
+from hypar_opt.search.level_order import equal_neighbours, levels_permute
 from hypar_opt.search.memory.modes import bytes_held
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.solver_settings import SolveArguments, options_of
@@ -270,7 +270,7 @@ def best_plans(
         raise RefusedError(
             f"the best plans do not support {memory}, which limits all layers together"
         )
-    interchangeable = levels_permute(problem) and all(neighbours_alike(problem))
+    interchangeable = levels_permute(problem) and all(equal_neighbours(problem))
     completion = _completion(number, instance, deadline)
     limited = _is_within_device(plan, instance)
     in_order = in_order_of_cost(

@@ -272,7 +272,7 @@ def _axes(
     if hierarchies is not None:
         levels = [hierarchy.levels for hierarchy in hierarchies]
     if reading is None:
-        halves = hierarchies is None or all(hierarchy.of_halves for hierarchy in hierarchies)
+        halves = hierarchies is None or all(hierarchy.is_binary for hierarchy in hierarchies)
         reading = problem_of(network).reading if halves else "executed"
     axes = {
         name: _values(name, stated)

@@ -256,7 +256,7 @@ def run_together(cases: dict[str, Case]) -> Iterator[tuple[str, SweepRow]]:
     for key, case in cases.items():
         search: SearchName = "joint" if case.search == "joint" else "levelwise"
         # Apart, since the paper's readings are of two parts alone.
-        halves = levels_at(place_of(case.array)).of_halves
+        halves = levels_at(place_of(case.array)).is_binary
         groups.setdefault((case.network, halves, search), {})[key] = case
     for (network, _, search), group in groups.items():
         yield from _solved(network, search, group)

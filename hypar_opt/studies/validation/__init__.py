@@ -129,7 +129,7 @@ class Validation(Documented, Results[ValidatedStep]):
         "why",
         entry=ValidatedStep,
     )
-    _OF_DOCUMENT = row_columns.only(
+    _OF_DOCUMENT = row_columns.select(
         *("id", "set", "calculated", "calculated_bytes", "measured", "measured_bytes"),
         *("error", "why"),
     )

@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from hypar_opt.costs.hops import tied_reductions
+from hypar_opt.costs.stage_messages import tied_reductions
 from hypar_opt.documents.files import is_standard_input
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.instance.stage import stage_context
@@ -18,7 +18,7 @@ from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import solve
 from hypar_opt.plan.megatron import gathered_again, roles
 from hypar_opt.plan.problem import ArrayRecord
-from hypar_opt.plan.strategies import every_degree, expert_parallelism, pins_within
+from hypar_opt.plan.strategies import all_degrees, expert_parallelism, pins_within
 from hypar_opt.simulator.pipeline import pipeline_step
 from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.studies.memory import memory
@@ -47,7 +47,7 @@ from hypar_opt.workload.tensors import workload_of
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from hypar_opt.costs.hops import TiedReduction
+    from hypar_opt.costs.stage_messages import TiedReduction
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.pipeline import StagePasses
@@ -224,7 +224,7 @@ class Calculator:
         # Stages of whole nodes have equal links; others as in the first node.
         size = part.description.interconnect.accelerators
         positions = max(1, machine.description()["topology"]["per_node"] // size)
-        inside = [machine.hop(number, parts) for number in range(positions)]
+        inside = [machine.stage_link(number, parts) for number in range(positions)]
         links = [inside[number % len(inside)] for number in range(parts)]
         kinds = kinds_of_layers(whole)
         stages_by_key: dict[Hashable, _AskedStage] = {}
@@ -311,7 +311,7 @@ def _plan(
 
     Experts are split between parts that split the batch.
     """
-    inner_parts, within, shown = every_degree(sizes), 1, ""
+    inner_parts, within, shown = all_degrees(sizes), 1, ""
     for name, degree in (("tp", tp), ("cp", cp), ("ep", ep)):
         within, shown = within * degree, f"{shown} times {name} {degree}" if shown else f"tp {tp}"
         if within not in inner_parts:

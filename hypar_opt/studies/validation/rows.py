@@ -68,7 +68,7 @@ COLUMNS = ("id", "machine", *SETTINGS, "seconds")
 KNOWN = frozenset((*COLUMNS, *NUMBERS, *TRUTHS, *WORDS, *TEXTS, "zero", "dropout", "memory_gb"))
 """All columns that are read."""
 
-LEAST_SECONDS, MOST_SECONDS = 1e-9, 1e9
+LEAST_SECONDS, MAX_SECONDS = 1e-9, 1e9
 """Between which a step's seconds are, so that their ratios and logarithms are finite."""
 
 Row = Mapping[str, Any]
@@ -177,11 +177,11 @@ def _check(row: Row, where: str) -> None:
             refuse(name, "a name or a number")
         if name == "dropout" and (isinstance(value, bool) or not 0 <= value < 1):
             refuse(name, "from 0 to below 1, or empty")
-        if name == "memory_gb" and (isinstance(value, bool) or not 0 < value < MOST_SECONDS):
+        if name == "memory_gb" and (isinstance(value, bool) or not 0 < value < MAX_SECONDS):
             refuse(name, "above zero, a word or empty")
-        in_bounds = not isinstance(value, bool) and LEAST_SECONDS <= value <= MOST_SECONDS
+        in_bounds = not isinstance(value, bool) and LEAST_SECONDS <= value <= MAX_SECONDS
         if name == "seconds" and not in_bounds:
-            refuse(name, f"above zero, from {LEAST_SECONDS:g} to {MOST_SECONDS:g}, or empty")
+            refuse(name, f"above zero, from {LEAST_SECONDS:g} to {MAX_SECONDS:g}, or empty")
 
 
 def measured_seconds(row: Row) -> float | None:

@@ -47,19 +47,19 @@ _PER_SECOND = 10**15
 
 
 @dataclass(frozen=True, eq=False)
-class Hops:
+class StageMessages:
     """The messages of a stage, one in each pass of each micro-batch.
 
     Parameters
     ----------
     links
-        To the stage's neighbours, by the name of the message's layer.
+        The links to the stage's neighbours, by the name of the message's layer.
     splits
         The links of the stage's own levels, H1 first.
     element_bytes
-        Of an element of what is sent.
+        The size of an element that is sent.
     passes
-        In which a message is sent: forward, and in training backward.
+        The passes in which a message is sent: forward, and in training backward.
     """
 
     links: Mapping[str, BisectionLink]
@@ -80,7 +80,7 @@ class Hops:
             splits = tuple(map(array.interconnect.bisection, placement))
         passes = 1 if problem.inference else 2
         of_problem = problem.hierarchy, workload, problem.element_bytes
-        return cls(problem.stage.hops, splits, *of_problem, passes)
+        return cls(problem.stage.links, splits, *of_problem, passes)
 
     @cached_property
     def _nodes(self) -> Mapping[int, BisectionLink]:
@@ -98,7 +98,7 @@ class Hops:
         return [self._nodes.get(node) for node in range(len(self.workload.nodes))]
 
     def charges(self, nodes: Indices, states: States, per_second: Fraction | int) -> Integers:
-        """Return what nodes' messages take in a step, in integers of ``1 / per_second``.
+        """Return the time of nodes' messages in a step, in integers of ``1 / per_second`` seconds.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class Hops:
         return charged
 
     def extremes(self, per_second: Fraction | int) -> tuple[Fraction, Fraction]:
-        """Return the least and the most seconds of a message's passes, in any layout."""
+        """Return the least and the most time of a message in a step, in any layout."""
         times = []
         for node, link in self._nodes.items():
             whole = self._whole(node)
@@ -126,7 +126,7 @@ class Hops:
         return lowest, highest
 
     def seconds(self, rows: Rows) -> dict[str, float]:
-        """Return what one message of each layer takes, by the names of the layers.
+        """Return the seconds of one message of each layer, by the names of the layers.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class Hops:
         return times + int(latency + Fraction(1, 2))
 
     def _whole(self, node: int) -> NDArray[np.bool_]:
-        """Return under which choices all parts of a level store a node's output."""
+        """Return the choices under which each part of a level stores all of a node's output."""
         flags: NDArray[np.bool_] = np.array(self.workload.layouts.whole)[:, node]
         return flags
 
@@ -207,7 +207,7 @@ def tied_reductions(
     element_bytes
         Of an element of the gradients.
     copies
-        How many accelerators of a stage exchange the same gradients. Replicas that have
+        The number of accelerators of a stage that exchange the same gradients. Replicas that have
         reduce-scattered them exchange a shard each.
     """
     tensors = workload_of(stages.network, 1).layers if stages.tied else ()
@@ -221,12 +221,12 @@ def tied_reductions(
 
 
 def seconds_of_tied(tied: Sequence[TiedReduction], part: int) -> Fraction:
-    """Return the time in which a stage sums gradients with others."""
+    """Return the seconds of all reductions in which a stage takes part."""
     return sum((reduction.seconds for reduction in tied if part in reduction.parts), Fraction())
 
 
 def seconds_of_sum(array: Array, stages: int, parts: Sequence[int], size: int) -> Fraction:
-    """Return the time of an all-reduce around a ring of some of an array's stages; 0 of one.
+    """Return the seconds of an all-reduce around a ring of stages; 0 for a single stage.
 
     Parameters
     ----------
@@ -239,6 +239,6 @@ def seconds_of_sum(array: Array, stages: int, parts: Sequence[int], size: int) -
         return Fraction()
     rounds = 2 * (len(parts) - 1)
     ring = pairwise((*parts, parts[0]))
-    links = [array.hop(part, stages, (then - part) % stages) for part, then in ring]
+    links = [array.stage_link(part, stages, (then - part) % stages) for part, then in ring]
     sent = Fraction(size, len(parts))
     return rounds * max(sent * link.seconds_per_byte + link.latency for link in links)

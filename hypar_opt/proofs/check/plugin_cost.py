@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hypar_opt.proofs.check.nodes import State
 
 
-class OwnCost(Charges):
+class PluginCost(Charges):
     """The charges of a plug-in's cost model.
 
     Raises
@@ -53,7 +53,7 @@ class OwnCost(Charges):
             self._in_state(prefix)[-1][node] for prefix in prefixes
         )
 
-    def for_plan(self, chosen: Sequence[State]) -> OwnCost:
+    def for_plan(self, chosen: Sequence[State]) -> PluginCost:
         rows = list(zip(*chosen, strict=True))
         clone = copy(self)
         clone._cost = self._cost.for_plan(self._workload, rows)
