@@ -81,8 +81,8 @@ def fastest_configurations(
         return searched
     from hypar_opt.search.staged_degrees import search_stages
 
-    below = searched.best[-1].seconds if len(searched.best) == count else inf
-    limits |= {"fixed": fixed, "below": below}
+    cutoff = searched.best[-1].seconds if len(searched.best) == count else inf
+    limits |= {"fixed": fixed, "cutoff": cutoff}
     return _together([searched, search_stages(network, problem, counts=counts, **limits)], count)
 
 
