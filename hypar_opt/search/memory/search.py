@@ -71,7 +71,7 @@ _FEWEST_COMPARED = 20
 _COMPARED_NODES = 2**13
 """Plans are compared until they have so many nodes together, but so many plans at least.
 
-Four times as many are where no plan is known that fits: they may prove that there is none.
+Sixteen times as many are where no plan is known that fits: they may prove that there is none.
 """
 
 _MANY_STATES = 2**8
@@ -439,7 +439,7 @@ class _ModeSearch:
         count = max(
             _FEWEST_COMPARED, _COMPARED_NODES // len(remaining.order) if self._part is None else 0
         )
-        count *= 1 if self._incumbent.limit < NEVER else 4
+        count *= 1 if self._incumbent.limit < NEVER else 16
         for number, (charged, plan) in enumerate(plans()):
             bound = max(bound, min(charged, self._incumbent.limit))
             if charged >= self._incumbent.limit or number == count:
