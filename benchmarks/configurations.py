@@ -16,9 +16,9 @@ from typing import Any
 
 import hypar_opt as ho
 from benchmarks.measure import judged, ratio, size
-from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import family
 from hypar_opt.plan.stated import stated_problem
+from hypar_opt.planning.priced import plan_of_configuration
 from hypar_opt.search.degrees import Evaluator, search_degrees
 
 ARRAY = size("h100-8x8", "h100-8")

@@ -13,12 +13,12 @@ from .models.gpt import gpt as gpt
 from .models.imported import import_ as import_
 from .models.program import from_torch as from_torch
 from .paper import reproduce as reproduce
-from .pipeline import solve as solve
-from .pipeline import write_model as write_model
 from .plan.constraints import Constraints as Constraints
 from .plan.plan import Plan as Plan
 from .plan.plan import write_plan as write_plan
 from .plan.problem import Problem as Problem
+from .planning.solve import solve as solve
+from .planning.solve import write_model as write_model
 from .proofs.certificate import certify as certify
 from .proofs.certificate import check_certificate as check_certificate
 from .results import Views

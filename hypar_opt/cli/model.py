@@ -29,7 +29,7 @@ def model(
     *,
     model_file: Annotated[Path, MODEL_FILE],
 ) -> None:
-    from hypar_opt.pipeline import write_model
+    from hypar_opt.planning.solve import write_model
 
     arguments = request.problem_arguments(problem)
     arguments["tokens"] = problem.tokens

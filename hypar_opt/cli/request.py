@@ -172,7 +172,7 @@ def solved(
     explain
         ``LAYER@LEVEL``, whose charge will be explained.
     """
-    from hypar_opt import pipeline
+    from hypar_opt.planning.solve import solve
 
     arguments = problem_arguments(problem)
     # The array itself, not its name: its file is read, and recorded as read, only once.
@@ -188,7 +188,7 @@ def solved(
 
         check_place(explain, *stated_problem(network, arguments))
     with output.progress_bar("levels") as progress:
-        return pipeline.solve(
+        return solve(
             network,
             solver=solving.solver,
             search=solving.search,

@@ -84,9 +84,9 @@ def solve(
 
     from hypar_opt.documents.files import record_read
     from hypar_opt.models import find_network
-    from hypar_opt.pipeline import check_goes_with_stages
     from hypar_opt.plan.plan import write_plan
     from hypar_opt.plan.stated_degrees import states_stages
+    from hypar_opt.planning.stages import check_goes_with_stages
     from hypar_opt.search.plan_file import read_plan
 
     deadline = Deadline.after(solving.time_limit)

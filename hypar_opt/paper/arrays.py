@@ -13,7 +13,7 @@ from hypar_opt.hardware.arrays import find_array, papers
 from hypar_opt.models import find_network
 from hypar_opt.paper.communication import SOLVERS
 from hypar_opt.paper.rows import Measure, column, published
-from hypar_opt.pipeline import solve
+from hypar_opt.planning.solve import solve
 from hypar_opt.sharding.passes import TRAINING
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.simulation import simulated_step

@@ -10,8 +10,8 @@ from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.table import CostTable
 from hypar_opt.models import find_network
 from hypar_opt.paper.rows import Measure, column, published
-from hypar_opt.pipeline import solve
 from hypar_opt.plan.plan import Plan
+from hypar_opt.planning.solve import solve
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of

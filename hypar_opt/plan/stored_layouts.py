@@ -125,7 +125,7 @@ def plan_tensors(plan: Plan, workload: Workload) -> tuple[dict[int, int], ...]:
     Parameters
     ----------
     plan
-        As `hypar_opt.search.plan_file.read_plan` or `hypar_opt.pipeline.solve` returns it.
+        As `hypar_opt.search.plan_file.read_plan` or `hypar_opt.planning.solve.solve` returns it.
     workload
         The tensors of the plan's network and batch, with or without shared tensors as nodes.
 

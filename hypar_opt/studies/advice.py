@@ -9,11 +9,11 @@ from hypar_opt.checked import checked
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, Sentence, argument
 from hypar_opt.instance.instance import Instance
-from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.costs import Cost
 from hypar_opt.plan.oversplit import oversplit_warnings
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import RUN_READINGS, Problem
+from hypar_opt.planning.search import solve_problem
 from hypar_opt.search import check_result
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.solvers.base import SolverOptions

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from hypar_opt.errors import printable
 from hypar_opt.execution.export import check_kept, check_splits, not_counted
 from hypar_opt.execution.formats import ExportFormat
-from hypar_opt.pipeline import plans_of_stages
+from hypar_opt.planning.priced import plans_of_stages
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.studies.targets import own_array
 from hypar_opt.version import __version__

@@ -16,12 +16,14 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
-from hypar_opt.pipeline import plan_of_configuration, solve_in_stages, solve_problem
 from hypar_opt.plan.arguments import ProblemArguments, schedule_of_stages
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stages import stage_counts
 from hypar_opt.plan.stated import stated_problem
+from hypar_opt.planning.priced import plan_of_configuration
+from hypar_opt.planning.search import solve_problem
+from hypar_opt.planning.stages import solve_in_stages
 from hypar_opt.results import Column, Columns, Documented, Results
 from hypar_opt.search.check_result import refused_baselines
 from hypar_opt.search.plan_file import repriced

@@ -252,7 +252,7 @@ class Configurations(Documented, Results[Evaluated]):
         number
             Its place in the order, from 0.
         """
-        from hypar_opt.pipeline import plan_of_configuration
+        from hypar_opt.planning.priced import plan_of_configuration
 
         return plan_of_configuration(self.network, self.problem, self[number].configuration)
 
@@ -736,7 +736,7 @@ def _allowed(network: Network, problem: Problem, frameworks: Sequence[str]) -> A
     if not frameworks:
         return lambda configuration: True
     from hypar_opt.execution.settings import TrainingRun, framework
-    from hypar_opt.pipeline import plan_of_configuration
+    from hypar_opt.planning.priced import plan_of_configuration
 
     named = [framework(name) for name in frameworks]
     configuration = next(iter(family(network, problem)), None)

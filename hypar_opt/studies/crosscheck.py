@@ -13,9 +13,10 @@ from hypar_opt.errors import (
     Sentence,
     UnknownNameError,
 )
-from hypar_opt.pipeline import solve_in_stages, solve_problem
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
+from hypar_opt.planning.search import solve_problem
+from hypar_opt.planning.stages import solve_in_stages
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions

@@ -195,7 +195,7 @@ def _package(name: str, package: str, kind: str, needed: Requirements) -> Check:
 
 def _solver(name: str) -> Check:
     """Check a solver on a small problem, whose optimum dp knows."""
-    from hypar_opt.pipeline import solve
+    from hypar_opt.planning.solve import solve
 
     try:
         plan = solve(solver=name, **_TINY)

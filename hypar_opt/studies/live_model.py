@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from hypar_opt.checked import checked
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
 from hypar_opt.instance.instance import Instance
-from hypar_opt.pipeline import solve
 from hypar_opt.plan.stated import stated_problem
+from hypar_opt.planning.solve import solve
 from hypar_opt.search.model_file import cutoff_of, table_to_state
 from hypar_opt.solvers.ilp.formulate import formulate
 from hypar_opt.solvers.ilp.model_file import CONSTANT, MAX_COEFFICIENT

@@ -13,12 +13,12 @@ from hypar_opt.documents.document import validate
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
-from hypar_opt.pipeline import plans_of_stages
 from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.node_levels import shards_of_plan
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.training import Training
+from hypar_opt.planning.priced import plans_of_stages
 from hypar_opt.search.solver_settings import SourceArguments
 from hypar_opt.studies.sources import is_network, planned
 from hypar_opt.studies.targets import fitting, micro_batch, trained_on

@@ -21,12 +21,12 @@ from hypar_opt.errors import (
     argument,
 )
 from hypar_opt.instance.instance import Instance
-from hypar_opt.pipeline import solve_jointly
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.plan.training import training_columns
+from hypar_opt.planning.search import solve_jointly
 from hypar_opt.results import Column, Columns, Documented, Results
 from hypar_opt.search.memory.relaxation import least_memory
 from hypar_opt.search.plan_file import priced_as

@@ -13,20 +13,16 @@ from hypar_opt.errors import ARRAY, HyparError, RefusedError, UnknownNameError, 
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.profile import Profile
-from hypar_opt.pipeline import (
-    or_of_wider_choices,
-    plan_of,
-    plans_of_stages,
-    search_again,
-    solve_problem,
-    with_overlap,
-)
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.node_levels import shards_of_plan
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.training import Training
+from hypar_opt.planning.again import search_again
+from hypar_opt.planning.overlap import or_of_wider_choices, with_overlap
+from hypar_opt.planning.priced import plan_of, plans_of_stages
+from hypar_opt.planning.search import solve_problem
 from hypar_opt.results import Column, Columns
 from hypar_opt.search.free_modes import has_wider_choices
 from hypar_opt.search.plan_file import repriced

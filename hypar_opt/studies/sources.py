@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware import arrays
-from hypar_opt.pipeline import solve
 from hypar_opt.plan.arguments import hierarchy_of_accelerators
 from hypar_opt.plan.plan import Plan
+from hypar_opt.planning.solve import solve
 from hypar_opt.search.plan_file import read_plan
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.configuration import Configuration
+from hypar_opt.planning.priced import plan_of_configuration
 from tests.commands import command
 
 GPT = "gpt:layers=2,hidden=64,heads=8,tokens=32,vocabulary=128"

@@ -18,9 +18,9 @@ from hypar_opt.display.page.contents import gather
 from hypar_opt.display.plan_grid import plan_grid
 from hypar_opt.errors import RefusedError
 from hypar_opt.instance.staged import StagedPlan
-from hypar_opt.pipeline import plan_of_stages
 from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.plan.stages import even_stages
+from hypar_opt.planning.priced import plan_of_stages
 from hypar_opt.proofs.certificate import certify, write_certificate
 from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.studies.alternatives import best_plans, regrets

@@ -189,6 +189,6 @@ def test_memory_that_runs_out_without_a_word(
     def short(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("hypar_opt.pipeline.solve", short)
+    monkeypatch.setattr("hypar_opt.planning.solve.solve", short)
     assert run_command(["solve", "lenet-c"]) == 2
     assert capsys.readouterr().err == "hypar-opt: out of memory\n"

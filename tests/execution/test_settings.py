@@ -16,9 +16,9 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.settings import FRAMEWORKS, TrainingRun, framework
 from hypar_opt.execution.settings.framework import FULL, plain
 from hypar_opt.models import find_network
-from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.configuration import Configuration, shardings_of
+from hypar_opt.planning.priced import plan_of_configuration
 from hypar_opt.workload.parallelism import RECOMPUTED
 from tests import slow
 from tests.commands import command

@@ -13,9 +13,9 @@ import hypar_opt as ho
 from hypar_opt.execution.export import jax_module, jax_shardings, torch_file
 from hypar_opt.models import find_network
 from hypar_opt.models.gpt import gpt
-from hypar_opt.pipeline import plan_of_stages
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stages import Stages, even_stages
+from hypar_opt.planning.priced import plan_of_stages
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.stages import cuts
 from tests.commands import command

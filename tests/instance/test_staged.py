@@ -22,11 +22,12 @@ from hypar_opt.instance.stage import stage_instance
 from hypar_opt.instance.staged import StagedPlan, StagePlan, charge_of
 from hypar_opt.models import find_network
 from hypar_opt.models.gpt import gpt
-from hypar_opt.pipeline import plan_of_stages, plans_of_stages, solve_jointly
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stages import Stages
 from hypar_opt.plan.stored_layouts import plan_tensors
+from hypar_opt.planning.priced import plan_of_stages, plans_of_stages
+from hypar_opt.planning.search import solve_jointly
 from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import part_word

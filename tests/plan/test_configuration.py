@@ -11,9 +11,9 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.errors import HyparError, InfeasibleError
 from hypar_opt.models import find_network
-from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.configuration import Configuration, check, configuration_of, family
+from hypar_opt.planning.priced import plan_of_configuration
 from hypar_opt.search.plan_file import check_plan
 from tests.slow import fewer
 

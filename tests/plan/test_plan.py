@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.errors import InputError
-from hypar_opt.pipeline import search_again
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.oversplit import oversplit_warnings
 from hypar_opt.plan.plan import parse_plan
+from hypar_opt.planning.again import search_again
 from hypar_opt.search.plan_file import check_plan
 from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.advice import difference, warnings

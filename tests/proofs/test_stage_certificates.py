@@ -19,7 +19,7 @@ import hypar_opt as ho
 from hypar_opt.errors import CheckFailedError, HyparError, RefusedError
 from hypar_opt.instance.staged import StagedPlan, charge_of
 from hypar_opt.models import find_network
-from hypar_opt.pipeline import solve_in_stages
+from hypar_opt.planning.stages import solve_in_stages
 from hypar_opt.proofs.certificate import (
     Certificate,
     certify,

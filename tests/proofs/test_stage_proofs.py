@@ -17,8 +17,8 @@ from hypar_opt.errors import CheckFailedError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.staged import StagedPlan
-from hypar_opt.pipeline import plan_of_stages, plans_of_stages
 from hypar_opt.plan.stages import Stages
+from hypar_opt.planning.priced import plan_of_stages, plans_of_stages
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.proofs.check import stages as derived
 from hypar_opt.proofs.check.stages import in_flight, price_of_stages, stages_of_plan

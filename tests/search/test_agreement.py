@@ -15,8 +15,8 @@ from hypar_opt.costs.table import CostTable
 from hypar_opt.errors import RefusedError
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.integers import Integers
-from hypar_opt.pipeline import plan_of
 from hypar_opt.plan.plan import words_of
+from hypar_opt.planning.priced import plan_of
 from hypar_opt.proofs.certificate import certify, check_certificate
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.workload.tensors import workload_of

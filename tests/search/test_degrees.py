@@ -14,9 +14,9 @@ from hypar_opt.deadline import Deadline
 from hypar_opt.errors import NoAnswerError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network
-from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import HYBRID, Configuration, family, rows_of
 from hypar_opt.plan.stated import stated_problem
+from hypar_opt.planning.priced import plan_of_configuration
 from hypar_opt.search.degrees import Evaluator, Searched, fitting_configurations, search_degrees
 from hypar_opt.search.overlap import bound_of_all_plans
 from hypar_opt.simulator.lockstep import NotInLockstepError

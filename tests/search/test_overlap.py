@@ -23,10 +23,10 @@ from hypar_opt.hardware import arrays
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import charges_by_level
-from hypar_opt.pipeline import _priced, _unproved, plan_of_configuration
 from hypar_opt.plan.configuration import Configuration, family, is_named, trains_as
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.planning.priced import plan_of_configuration, priced_plan, unproved
 from hypar_opt.search.degrees import Evaluator, rows_by_mesh
 from hypar_opt.search.free_modes import fastest_training
 from hypar_opt.search.joint import joint
@@ -120,7 +120,7 @@ class Drawn:
         ]
         if not self.instance.constraints.allow(rows):
             rows = [[0] * len(nodes)] * levels
-        self.plan = _priced(self.instance, [tuple(row) for row in rows], _unproved())
+        self.plan = priced_plan(self.instance, [tuple(row) for row in rows], unproved())
         self.rows = rows_of_plan(self.plan, workload)
 
     def charged(self, cost: OverlapTime) -> float:
@@ -223,7 +223,7 @@ def in_data_parallelism(network: str | ho.Network, **asked: Any) -> tuple[ho.Pla
     """Data parallelism on eight H100, and the time in which nothing overlaps."""
     instance = Instance(*stated_problem(network, cast(Any, {"array": "mosaic-h100-8"} | asked)))
     rows = [(0,) * len(instance.workload.layers)] * instance.problem.levels
-    return _priced(instance, rows, _unproved()), instance.cost.time
+    return priced_plan(instance, rows, unproved()), instance.cost.time
 
 
 def test_what_runs_again_is_hidden_with_the_backward_pass() -> None:
@@ -298,7 +298,7 @@ def test_weights_of_a_block_are_gathered_over_the_same_levels_together() -> None
     instance = Instance(described, problem)
     names = [layer.name for layer in instance.workload.layers]
     rows = [[0] * len(names), *([int(name == "decoder.0.norm1") for name in names],) * 5]
-    plan = _priced(instance, [tuple(row) for row in rows], _unproved())
+    plan = priced_plan(instance, [tuple(row) for row in rows], unproved())
     search = PlansWithOverlap(plan, "prefetch")
     for prices in ((PRICE,) * 5, (0, *(PRICE,) * 4)):
         assert charged_at(search, prices) <= search.seconds(search.start) * (1 + ROUNDED)
@@ -665,7 +665,7 @@ def times_and_bytes(
         way = {"micro_batches": count, "shard": shard, "recompute": blocks}
         described, problem = stated_problem(network, asked | way)
         instance = Instance(described, problem)
-        search = PlansWithOverlap(_priced(instance, [(0,) * layers], _unproved()), "prefetch")
+        search = PlansWithOverlap(priced_plan(instance, [(0,) * layers], unproved()), "prefetch")
         limits, every_row = instance.constraints, itertools.product(range(2), repeat=layers)
         # Of a chain layers are all nodes.
         for row in limits.only_plan or [row for row in every_row if limits.allow([row])]:

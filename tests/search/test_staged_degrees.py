@@ -18,13 +18,13 @@ from hypar_opt.display.terminal.configurations import configurations_view
 from hypar_opt.instance.stage import stage_instance
 from hypar_opt.models import load, names
 from hypar_opt.models.gpt import gpt
-from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import Configuration, configuration_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stages import even_stages
 from hypar_opt.plan.stated import gathered_as, stated_problem
 from hypar_opt.plan.stated_degrees import pinned, stated_degrees
 from hypar_opt.plan.trained import trained
+from hypar_opt.planning.priced import plan_of_configuration
 from hypar_opt.search.cuts import balanced_cuts
 from hypar_opt.search.staged_degrees import (
     Shape,

@@ -21,10 +21,10 @@ from hypar_opt.instance.stage import check_shards, stage_instance
 from hypar_opt.instance.staged import StagedPlan, in_stages_of
 from hypar_opt.integers import divisors
 from hypar_opt.models import load, names
-from hypar_opt.pipeline import solve_jointly
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stages import Stages
+from hypar_opt.planning.search import solve_jointly
 from hypar_opt.search.memory.incumbent import NothingFitsError
 from hypar_opt.search.memory.modes import TrainingMode
 from hypar_opt.search.result import SearchRequest

@@ -24,11 +24,12 @@ from hypar_opt.hardware import arrays
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
-from hypar_opt.pipeline import plan_of_configuration, search_again
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.configuration import HYBRID, family
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.planning.again import search_again
+from hypar_opt.planning.priced import plan_of_configuration
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.proofs.check.rows import price_of
 from hypar_opt.search.memory import search as memory_search

@@ -12,8 +12,8 @@ from hypar_opt.costs.stage_messages import TiedReduction
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.models.gpt import gpt
-from hypar_opt.pipeline import plan_of_stages
 from hypar_opt.plan.stages import even_stages
+from hypar_opt.planning.priced import plan_of_stages
 from hypar_opt.simulator.pipeline import StagePasses, pipeline_step
 from hypar_opt.simulator.pipeline_result import PipelineResult
 from hypar_opt.studies.simulation import simulated_passes, simulated_times

@@ -12,11 +12,11 @@ import pytest
 from ortools.sat import sat_parameters_pb2
 
 import hypar_opt as ho
-from hypar_opt import pipeline
 from hypar_opt.cli.app import run
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.plan.plan import write_plan
+from hypar_opt.planning.again import search_again
 from hypar_opt.solvers.backends.cbc import cbc_program
 from hypar_opt.solvers.backends.tuning import TUNING, check_parameters
 from hypar_opt.solvers.base import SolverOptions
@@ -169,7 +169,7 @@ def test_a_plans_own_parameters_are_handed_over_when_asked_for(
     assert "show --rerun --plan-options uses them" in capsys.readouterr().err
     assert run(["show", file, "--rerun", "--plan-options"]) == 0
     assert run(["show", file, "--plan-options"]) == 2
-    again = pipeline.search_again(ho.read_plan(file), parameters=True)
+    again = search_again(ho.read_plan(file), parameters=True)
     assert again.solver.options.parameters == {"passCuts": "3"}
 
 

@@ -14,8 +14,8 @@ from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.state_charges import canonical_states
 from hypar_opt.hierarchy import SplitRule
 from hypar_opt.instance.pricing import price_plans
-from hypar_opt.pipeline import plan_of
 from hypar_opt.plan.plan import words_of
+from hypar_opt.planning.priced import plan_of
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.strategies.arrays import arrays

@@ -13,8 +13,8 @@ import hypar_opt as ho
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_plans, total_cost
 from hypar_opt.models import find_network
-from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.planning.search import solve_problem
 from hypar_opt.search.shares import GAP
 from hypar_opt.studies.accpar import accpar_order, in_accpars_order
 from hypar_opt.workload.parallelism import CHOICES

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.pipeline import plan_of
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import columns_of
+from hypar_opt.planning.priced import plan_of
 from hypar_opt.search.level_order import levels_permute
 from hypar_opt.studies.alternatives import Regret
 from hypar_opt.studies.random_networks import random_graph

@@ -23,10 +23,10 @@ from hypar_opt.execution.virtual.fabric import Fabric
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.instance import Instance
-from hypar_opt.pipeline import plan_of_stages, plans_of_stages
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.plan.stages import Stages
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.planning.priced import plan_of_stages, plans_of_stages
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program

@@ -16,11 +16,11 @@ from hypar_opt.cli.output import print_view
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import shell_words
 from hypar_opt.hardware.array import Array
-from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import family
 from hypar_opt.plan.megatron import tensor_parallelism
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.plan.strategies import degrees, strategy_pins
+from hypar_opt.planning.priced import plan_of_configuration
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.staged_degrees import StagedEvaluator
 from hypar_opt.studies.compared_plans import PLANS

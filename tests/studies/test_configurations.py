@@ -19,7 +19,6 @@ from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.execution.settings import FRAMEWORKS, TrainingRun
 from hypar_opt.hardware.array import Array
 from hypar_opt.models import find_network, names
-from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.configuration import (
     Configuration,
     configuration_of,
@@ -28,6 +27,7 @@ from hypar_opt.plan.configuration import (
 )
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
+from hypar_opt.planning.priced import plan_of_configuration
 from hypar_opt.search.degrees import Evaluated, search_degrees
 from hypar_opt.search.staged_degrees import StagedEvaluator
 from hypar_opt.studies import configurations
@@ -217,7 +217,7 @@ def test_none_is_slower_than_a_strategy_in_any_memory(network: str, array: str, 
         for count, again in ((1, "none"), (max(local, 1), "full")):
             own = one._replace(micro_batches=count, recompute=again)
             try:
-                plan = ho.pipeline.plan_of_configuration(described, stated, own)
+                plan = plan_of_configuration(described, stated, own)
             except HyparError:  # it does not divide
                 continue
             step = ho.simulate(plan)
@@ -230,7 +230,7 @@ def test_every_configuration_is_no_faster() -> None:
     configured = found(array="rtx4090x4", fix="micro_batches=1,recompute=none")
     described, stated = problem(array="rtx4090x4")
     steps = [
-        ho.simulate(ho.pipeline.plan_of_configuration(described, stated, one))
+        ho.simulate(plan_of_configuration(described, stated, one))
         for one in family(described, stated)
         if (one.micro_batches, one.recompute) == (1, "none")
     ]

@@ -11,9 +11,9 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import RefusedError
-from hypar_opt.pipeline import write_model
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import words_of
+from hypar_opt.planning.solve import write_model
 from hypar_opt.proofs.certificate import certify, check_certificate, proved_bound
 from hypar_opt.studies import alternatives
 from hypar_opt.studies.alternatives import best_plans

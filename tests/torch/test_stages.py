@@ -24,10 +24,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hypar_opt.execution.export import torch_file
 from hypar_opt.models.gpt import gpt
-from hypar_opt.pipeline import plan_of_stages
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stages import Stages, even_stages
 from hypar_opt.plan.strategies import strategy_pins
+from hypar_opt.planning.priced import plan_of_stages
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.pipeline_order import orders
 from hypar_opt.workload.network import Network

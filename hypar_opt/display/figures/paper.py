@@ -313,7 +313,7 @@ _SURFACES = {
 def _draw_surface(figure: str, rows: PaperRows) -> Figure:
     """Draw each plan's speed over Data Parallelism's; all other choices are HyPar's."""
     # Imported late, since no other picture solves anything.
-    from hypar_opt.pipeline import solve
+    from hypar_opt.planning.solve import solve
     from hypar_opt.studies.exploration import explore
 
     network, (x, y), digits = _SURFACES[figure]

@@ -13,9 +13,9 @@ from hypar_opt.costs.shared_nodes import level_tables, rows_with_shared
 from hypar_opt.costs.table import CostTable
 from hypar_opt.instance.instance import Instance
 from hypar_opt.integers import Integers
-from hypar_opt.pipeline import plans_of_stages
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors
+from hypar_opt.planning.priced import plans_of_stages
 from hypar_opt.step.states import exact_sum, states_from_rows
 from hypar_opt.studies.alternatives import Regret
 from hypar_opt.studies.simulation import per_second

@@ -8,9 +8,9 @@ from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError, RefusedError, worded
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import Pin
-from hypar_opt.pipeline import search_again
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan
+from hypar_opt.planning.again import search_again
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.model_file import SOLUTION
 from hypar_opt.search.result import SearchRequest

@@ -21,11 +21,11 @@ from hypar_opt.checked import checked
 from hypar_opt.documents.document import LARGEST_SIZE
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.instance.instance import Instance
-from hypar_opt.pipeline import solve
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan, columns_of, words_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
+from hypar_opt.planning.solve import solve
 from hypar_opt.results import Column, Columns, Documented, Number, Results
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.batches.optima import (

@@ -23,10 +23,10 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.models import find_network
-from hypar_opt.pipeline import solve
 from hypar_opt.plan.arguments import ProblemArguments, hierarchy_of, problem_of
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan
+from hypar_opt.planning.solve import solve
 from hypar_opt.results import Displayed
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.studies.many.affine import bits_type

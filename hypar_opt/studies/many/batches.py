@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.planning.search import solve_problem
 from hypar_opt.studies.many.affine import AffineTable, bits_type
 from hypar_opt.studies.many.problem_tables import affine_tables
 

@@ -17,9 +17,9 @@ from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.array import Array
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.pipeline import solve
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan
+from hypar_opt.planning.solve import solve
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.simulation import simulated_step
 from hypar_opt.units import format_bytes

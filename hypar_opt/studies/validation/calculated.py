@@ -15,10 +15,10 @@ from hypar_opt.errors import HyparError, InputError
 from hypar_opt.instance.stage import stage_context
 from hypar_opt.models import find_network
 from hypar_opt.models.gpt import gpt
-from hypar_opt.pipeline import solve
 from hypar_opt.plan.megatron import gathered_again, roles
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.plan.strategies import all_degrees, expert_parallelism, pins_within
+from hypar_opt.planning.solve import solve
 from hypar_opt.simulator.pipeline import pipeline_step
 from hypar_opt.simulator.pipeline_order import in_flight, orders
 from hypar_opt.studies.memory import memory

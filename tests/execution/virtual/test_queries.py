@@ -12,9 +12,9 @@ import hypar_opt as ho
 from hypar_opt.execution.index_labels import labels_of
 from hypar_opt.execution.ties import Axis
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.pipeline import plan_of_configuration
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.configuration import Configuration
+from hypar_opt.planning.priced import plan_of_configuration
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.tensors import workload_of

@@ -9,8 +9,8 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.models.gpt import gpt
-from hypar_opt.pipeline import plan_of_stages
 from hypar_opt.plan.stages import Stages
+from hypar_opt.planning.priced import plan_of_stages
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.stages import cuts
 from tests import slow
