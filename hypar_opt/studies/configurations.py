@@ -278,7 +278,7 @@ class Configurations(Documented, Results[Evaluated]):
 
     @checked
     def lacks(self, framework: str, number: int = 0) -> list[str]:
-        """Return what a framework has no words for in a configuration; `to` leaves it out."""
+        """Return what of a configuration a framework cannot express; `to` leaves it out."""
         from hypar_opt.execution.settings import TrainingRun
         from hypar_opt.execution.settings import framework as framework_named
 
@@ -289,7 +289,8 @@ class Configurations(Documented, Results[Evaluated]):
     def points(self, progress: Progress = silent) -> Sequence[Evaluated]:
         """Return every configuration without stages that fits, each simulated.
 
-        Where some may have stages also the 100 fastest of these: all would take minutes.
+        None recomputes more than it must to fit. Where some may have stages also the 100 fastest
+        of these: all would take minutes.
         """
         within, fixed = _with_margin(self.problem, self.margin), pins(self.fix)
         fixed.pop("pp", None)

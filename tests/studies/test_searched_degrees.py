@@ -123,7 +123,7 @@ def test_the_map_has_the_time_and_memory_of_each() -> None:
     first = configured.best.configuration
     assert (star["x"], star["y"]) == (f"{first.tp}", f"{first.pp}")
     assert star["mark"].startswith(format_si(configured.best.seconds, "s"))
-    assert "grey: none fits in 2.52 GB, the least that one takes" in str(described)
+    assert "grey: none fits in 2.52 GB; the least memory that one takes" in str(described)
 
 
 def test_the_shell_prints_and_writes_it(shell: Shell, tmp_path: Path) -> None:

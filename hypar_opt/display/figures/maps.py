@@ -241,12 +241,12 @@ def degrees_map(configurations: Configurations) -> Figure:
     marked = [_mark(words, at, STAR, 130, MARK, "white", (27, -12))]
     if configurations.unfit:
         room = format_bytes(configurations.capacity - configurations.margin)
-        text = f"grey: none fits in {room}, the least that one takes"
+        text = f"grey: none fits in {room}; the least memory that one takes"
         marked.append(_mark(text, [], "square", 1, UNFIT, UNFIT))
     low = min(slowest, 0.5)
     dark = f"datum.speed < {(low + 1) / 2}"
     ink = alt.condition(dark, alt.value("white"), alt.value(INK))
-    speed = _coloured("speed", "speed, over the fastest's", (low, 1.0))
+    speed = _coloured("speed", "speed relative to the fastest", (low, 1.0))
     layers = [
         mark("cells", "rect", x, y, *SAYS, fill=UNFIT, stroke="white"),
         mark("cells", "rect", x, y, speed, *SAYS, where="isValid(datum.speed)", stroke="white"),

@@ -123,7 +123,7 @@ def _bounds(step: StepResult) -> list[str]:
         return []
     lower, in_sequence = format_si(step.lower_bound, "s"), format_si(step.closed_form, "s")
     if step.in_lockstep:
-        return [f"Between {lower} (critical path) and {in_sequence} (no overlap)."]
+        return [f"Bounds: {lower} (critical path) to {in_sequence} (no overlap)."]
     return [f"At least {lower}; in lockstep without overlap {in_sequence}."]
 
 
@@ -133,7 +133,8 @@ def _bottleneck(step: StepResult) -> str:
     # Symmetric topologies have many links of equal load; the first represents all.
     name, equally_loaded = step.bottleneck
     link = next(traffic for traffic in step.links if traffic.link == name)
-    tied_links = f" (and {equally_loaded} others equally loaded)" if equally_loaded else ""
+    others = "other" if equally_loaded == 1 else "others"
+    tied_links = f" (and {equally_loaded} {others} equally loaded)" if equally_loaded else ""
     # Full: the seconds that the link's bytes take at its bandwidth, even if it is shared.
     share = link.seconds_at_capacity / step.seconds
     percent = format_percent(share, 0)
