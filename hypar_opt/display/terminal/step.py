@@ -74,14 +74,15 @@ def pipeline_view(step: PipelineResult) -> RenderableType:
         _OVERLAPPED[step.overlap],
     ]
     charged, bubble = format_si(step.closed_form, "s"), format_share(step.bubble)
+    sums = format_si(tied, "s")
     return Group(
         Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
         Text(", ".join(options), style="dim"),
         Text(),
         table_of(STAGES, step.stages, ("stage", str), map(str, count(1))),
         Text(),
-        Text("Forward and backward of a micro-batch; once a step: reductions and update."),
-        *([Text(f"In all: gradients of shared weights, {format_si(tied, 's')}.")] if tied else []),
+        Text("Forward and backward: of a micro-batch. Once: the step's reductions and update."),
+        *([Text(f"Summing gradients of shared weights takes {sums}.")] if tied else []),
         Text(f"Charged {charged} without overlap. Stages wait {bubble} on average."),
         *(Text(sentence) for sentence in _memory(step)),
         Text(as_executed(plan.cost) or ""),
