@@ -34,8 +34,8 @@ class ModelSize(NamedTuple):
     Parameters
     ----------
     cutoff
-        Where all plans are too many: the model has those that cost at most so much, in `unit`, and
-        some others. None where it has all.
+        Where all plans are too many: the model has those that cost at most so much, in ``unit``,
+        and some others. None where it has all.
     unit
         That of plans' costs.
     """
