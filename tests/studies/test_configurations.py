@@ -468,7 +468,7 @@ def test_the_command_prints_and_draws(tmp_path: Path) -> None:
     call = ("configure", TINY, "--array", "h100-8", "--batch", "8")
     done = command([*call, "--picture", "dots.svg"], tmp_path)
     assert (done.status, done.errors) == (0, "")
-    assert "No plan of any kind that fits in 85 GB takes less than " in done.output
+    assert "No plan without stages that fits in 85 GB takes less than " in done.output
     rows = [line for line in done.output.splitlines() if line.strip()[:1].isdigit()]
     assert len(rows) == 10
     text = (tmp_path / "dots.svg").read_text()

@@ -121,8 +121,8 @@ def _notes(configurations: Configurations) -> Iterator[str]:
         )
         heads = ", but for replicated key-value heads" if replicates else ""
         yield (
-            f"No plan of any kind that fits in {capacity} takes less than {bound} (proved{heads}):"
-            f" the first takes {above} more."
+            f"No plan without stages that fits in {capacity} takes less than {bound}"
+            f" (proved{heads}): the first takes {above} more."
         )
     if configurations.unsharded in (None, configurations.best):
         return
