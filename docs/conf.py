@@ -59,6 +59,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"hypar_opt\.workload\.operators\.(kernels\.(Fused|PassKernels)|saved\.Saved)"),
     ("py:.*", r"hypar_opt\.(hardware\.folded\..+|studies\.batches\.ranges\.Amounts)"),
     ("py:.*", r"hypar_opt\.instance\.pricing\.Charged"),
+    ("py:class", r"hypar_opt\.costs\.(kinds\.Kinds|state_classes\.ChargeCache)"),
     # Parts of results, and of arguments, that a user does not make.
     ("py:class", r"hypar_opt\.(simulator\.(pipeline|step)|search\.(degrees|solver_settings))\.\w+"),
     ("py:class", r"hypar_opt\.(plan\.(plan|stages)\.\w+|workload\.network\.\w+Input)"),

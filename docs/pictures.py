@@ -127,7 +127,7 @@ def _links() -> SweepResult:
 def _longer_plans() -> dict[str, ho.Plan]:
     """Return plans of LLaMA-70B for one sequence of some lengths, for docs/strategies.md."""
     return {
-        f"{tokens:,}": ho.solve(
+        f"{tokens:,} tokens": ho.solve(
             "llama-70b", tokens=tokens, batch=1, levels=3, choices="all", search="joint", even=True
         )
         for tokens in (4096, 32768, 131072, 1048576)

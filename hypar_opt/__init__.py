@@ -1,4 +1,4 @@
-"""Plan data and model parallelism, layer by layer, for training on accelerators.
+"""Plan how the training of a neural network is split over accelerators, layer by layer.
 
     >>> import hypar_opt as ho
     >>> plan = ho.solve("vgg-a", batch=256, levels=4, solver="dp")

@@ -119,7 +119,7 @@ def configure(
         )
     text = None if to is None else configured.to(to)
     for lack in () if to is None else configured.lacks(to):
-        output.warn(f"{to} has no words for {lack}; --frameworks {to} leaves such ones out")
+        output.warn(f"{to} cannot express {lack}; --frameworks {to} excludes such configurations")
     if text is not None and output_file is not None:
         write_whole(output_file, text)
     elif output_file is not None:

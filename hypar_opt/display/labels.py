@@ -39,7 +39,7 @@ ENERGY_PARTS = {
 BASELINES = {"trick": "OWT", "data": "Data Parallelism", "model": "Model Parallelism"}
 """The paper's baselines, by the name of their solver."""
 
-MEMORY = "memory of an accelerator"
+MEMORY = "memory per accelerator"
 COMMUNICATION, STEP = "communication of a step", "time of a step"
 """Titles of axes, before the unit."""
 

@@ -40,6 +40,9 @@ def training_columns(stated: Callable[[Any], Mapping[str, Any]]) -> Columns:
     return Columns(*map(column, types))
 
 
+SAME_SETTINGS = ", of plans with the same training settings"
+"""What qualifies a claim about plans that train in one way, and in no other."""
+
 _REFUSED_SCHEDULES = {
     "dualpipe": "runs micro-batches from both ends, with all weights twice",
     **dict.fromkeys(("zb-v", "zbv"), "has stages in a V, 1 2 3 4 4 3 2 1"),
@@ -146,7 +149,7 @@ class Training(Document):
     @property
     def alike(self) -> str:
         """The qualification of a claim that covers only plans with these settings, as text."""
-        return ", of plans with the same training settings" if self.non_default else ""
+        return SAME_SETTINGS if self.non_default else ""
 
     @property
     def by_layer(self) -> bool:

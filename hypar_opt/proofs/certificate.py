@@ -28,6 +28,7 @@ from hypar_opt.errors import CheckFailedError, HyparError, InputError, RefusedEr
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.plan.plan import Plan, WithOverlap
 from hypar_opt.plan.schemas import WITHOUT_LAYOUTS
+from hypar_opt.plan.training import SAME_SETTINGS
 from hypar_opt.proofs.chains import TableProof, bound_of_chain, prove_chain
 from hypar_opt.proofs.check.cuts import CutProblem, UnitSpan
 from hypar_opt.proofs.check.folds import PREFIXES
@@ -170,7 +171,7 @@ class Certificate(Displayed, Document):
             batch = f"{plan.hierarchy.sizes[0]:,} stages, cut between blocks, and {batch}"
         qualifier = f", of all plans of {batch}" if self.training else plan.training.alike
         if self.price is not None:
-            qualifier = f"{qualifier or ', of plans with the same training settings'} that fit"
+            qualifier = f"{qualifier or SAME_SETTINGS} that fit"
         return plan.constraints.within + qualifier
 
     def claim(self, plan: Plan) -> str:
@@ -187,7 +188,7 @@ class Certificate(Displayed, Document):
         record = plan.solver.with_overlap
         assert record is not None
         assert self.bound is not None
-        alternative = f"plan that trains alike{plan.constraints.within}"
+        alternative = f"plan with the same training settings{plan.constraints.within}"
         if _is_reached(self.bound, record.seconds, plan):
             return f"proved optimal with overlap ({self.overlap}): no {alternative} takes less"
         bound_seconds = float(self.bound) / _per_second(plan)

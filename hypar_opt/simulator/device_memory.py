@@ -86,7 +86,7 @@ def _category(name: str) -> Column:
 STAGES_HELD = Columns(
     Column("stage", "", of="group", type=str),
     *map(_category, (*CATEGORIES, "reserve")),
-    Column("bytes", "in all", format_bytes, "total", type=int),
+    Column("bytes", "total", format_bytes, "total", type=int),
     Column("capacity", type=int | None),
     Column("margin", "to spare", format_bytes, type=int | None),
 )

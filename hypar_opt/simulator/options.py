@@ -168,7 +168,7 @@ class RunOptions(Frozen):
         return self.collective or array.collective, self.overlap or array.overlap or "none"
 
     def in_parts_on(self, array: Array) -> tuple[bool, float]:
-        """Return `ring` and `hidden`: an array's own where the options state none.
+        """Return ``ring`` and ``hidden``: an array's own where the options state none.
 
         If neither is set, no exchange that the program waits for overlaps with computations.
         """

@@ -73,7 +73,7 @@ STAGES = Columns(
     Column("once", "once", SECONDS, "passes.once", type=float),
     Column("message", "message", SECONDS, "passes.message", type=float),
     "tied",
-    Column("seconds", "in all", SECONDS),
+    Column("seconds", "total", SECONDS),
     Column("bubble", "bubble", format_share),
     Column("in_flight", of=lambda stage: fmean(stage.in_flight), type=float),
     Column("", "in flight", of=lambda stage: format_hundredths(fmean(stage.in_flight))),

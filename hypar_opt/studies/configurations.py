@@ -144,9 +144,8 @@ class Configurations(Documented, Results[Evaluated]):
     complete
         Whether none is faster: a time limit may end the search before.
     bound
-        Seconds that no plan of any kind that fits in memory goes below, proved; None where it was
-        not asked for, or not found within the time limit. Its plans compute again nothing,
-        attention or whole blocks; those by ``op`` are not among them.
+        Seconds that no plan without stages that fits in memory goes below, however its layers
+        train, proved; None where it was not asked for, or not found within the time limit.
     unsharded
         Of the configurations that shard no weights, the fastest that fits, or if none does the one
         that needs the least memory; None if there is none, or a time limit came first, or where
@@ -278,7 +277,7 @@ class Configurations(Documented, Results[Evaluated]):
 
     @checked
     def lacks(self, framework: str, number: int = 0) -> list[str]:
-        """Return what a framework has no words for in a configuration; `to` leaves it out."""
+        """Return what of a configuration a framework cannot express; `to` leaves it out."""
         from hypar_opt.execution.settings import TrainingRun
         from hypar_opt.execution.settings import framework as framework_named
 
@@ -289,7 +288,8 @@ class Configurations(Documented, Results[Evaluated]):
     def points(self, progress: Progress = silent) -> Sequence[Evaluated]:
         """Return every configuration without stages that fits, each simulated.
 
-        Where some may have stages also the 100 fastest of these: all would take minutes.
+        None recomputes more than it must to fit. Where some may have stages also the 100 fastest
+        of these: all would take minutes.
         """
         within, fixed = _with_margin(self.problem, self.margin), pins(self.fix)
         fixed.pop("pp", None)
@@ -399,8 +399,8 @@ def configure(
     best
         How many to return at most; None for 10, or, by degrees, one of each.
     bound
-        ``memory``: prove seconds that no plan of any kind that fits goes below; or ``none``. It is
-        of plans without stages, and not sought where there may be some.
+        ``memory``: prove seconds that no plan without stages that fits goes below; or ``none``. Not
+        sought where there may be stages.
     stages
         Pipeline stages, each a part of the array: how many; ``auto`` for any number, 1 among them;
         None for none. What shards is then of all data parallelism, unless ``fix`` has replicas.

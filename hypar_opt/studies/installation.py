@@ -213,12 +213,8 @@ def _solver(name: str) -> Check:
 
 
 def _extras() -> dict[str, Requirements]:
-    """Return the requirements of each extra, without other names of one."""
-    return {
-        name: requirements
-        for name, requirements in _requirements().items()
-        if name and PACKAGE not in requirements
-    }
+    """Return the requirements of each extra."""
+    return {name: requirements for name, requirements in _requirements().items() if name}
 
 
 def _requirements() -> dict[str, Requirements]:

@@ -175,11 +175,11 @@ def test_the_bottleneck_of_nodes_is_where_their_bandwidth_says(
 ) -> None:
     picture = tmp_path / "roofline.svg"
     shown = shell.output("show", "h100-8x8", "--roofline", "--picture", picture)
-    expected = "Bottleneck: H1–H3, 40 GB/s of each accelerator, by links such as node0-fabric"
+    expected = "Bottleneck: H1–H3, 40 GB/s per accelerator, limited by links such as node0-fabric"
     assert expected in " ".join(shown.split())
     assert "H1–H3, 40 GB/s: bottleneck, link " in picture.read_text()
     inside = shell.output("show", "h100-8x8", "--set", "link.bandwidth=10 GB/s")
-    expected = "Bottleneck: H1–H6, 10 GB/s of each accelerator, by links such as 0-node0"
+    expected = "Bottleneck: H1–H6, 10 GB/s per accelerator, limited by links such as 0-node0"
     assert expected in " ".join(inside.split())
     for refused, why in (
         (["h100-8x8", "--roofline"], "--roofline goes with --picture"),

@@ -234,7 +234,7 @@ def test_a_claim_beyond_the_bound_is_named(proved: tuple[ho.Plan, Certificate]) 
     bound = proved_bound(plan, certificate)
     modest = with_record(plan, bound=float(bound) / 10**15)
     assert certificate.claimed_beyond(modest, bound) is None
-    assert "no plan that trains alike" in certificate.claim(modest)
+    assert "no plan with the same training settings" in certificate.claim(modest)
     assert certificate.claimed_beyond(with_record(plan, bound=found.seconds), bound) == (
         "to take the least time with overlap (gradient)"
     )

@@ -458,17 +458,17 @@ def test_settings_are_a_file_or_all_that_is_printed(tmp_path: Path, shell: Shell
     table = shell.output(*call, *framework, "-o", arguments)
     assert arguments.read_text() == printed == found(frameworks="megatron").to("megatron")
     assert table.startswith(TINY)
-    # What a framework has no words for is said.
+    # What a framework cannot express is named.
     status, out, err = shell(*call, "--to", "accelerate", "--fix", "zero=state")
     assert (status, "Not expressed" in out) == (0, True)
-    assert err.startswith("hypar-opt: warning: accelerate has no words for ")
+    assert err.startswith("hypar-opt: warning: accelerate cannot express ")
 
 
 def test_the_command_prints_and_draws(tmp_path: Path) -> None:
     call = ("configure", TINY, "--array", "h100-8", "--batch", "8")
     done = command([*call, "--picture", "dots.svg"], tmp_path)
     assert (done.status, done.errors) == (0, "")
-    assert "No plan of any kind that fits in 85 GB takes less than " in done.output
+    assert "No plan without stages that fits in 85 GB takes less than " in done.output
     rows = [line for line in done.output.splitlines() if line.strip()[:1].isdigit()]
     assert len(rows) == 10
     text = (tmp_path / "dots.svg").read_text()
@@ -513,7 +513,7 @@ def test_the_picture_has_configurations_with_stages_and_without(
     assert drawn == {
         f"{len(own)} {what}": {float(f"{one.memory / 1e9:.4g}") for one in own}
         for own, what in (
-            (without.points(), "configurations that fit"),
+            (without.points(), "configurations that fit, recomputing no more than they must"),
             (staged.points(), "in stages that fit"),
         )
     }

@@ -123,7 +123,8 @@ def test_the_map_has_the_time_and_memory_of_each() -> None:
     first = configured.best.configuration
     assert (star["x"], star["y"]) == (f"{first.tp}", f"{first.pp}")
     assert star["mark"].startswith(format_si(configured.best.seconds, "s"))
-    assert "grey: none fits in 2.52 GB, the least that one takes" in str(described)
+    assert all(len(line) < 70 for line in star["mark"].split("\n"))  # no wider than the widest map
+    assert "grey: none fits in 2.52 GB; the least memory that one takes" in str(described)
 
 
 def test_the_shell_prints_and_writes_it(shell: Shell, tmp_path: Path) -> None:

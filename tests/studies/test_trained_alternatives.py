@@ -171,11 +171,7 @@ def test_lists_and_proofs_say_of_which_plans_they_are(tmp_path: Path) -> None:
     typed = ["--micro-batches", "2", "--best", "2", "--regret", "--certificate", "proof.json"]
     done = command([*asked, *typed, "--output", "plan.json"], tmp_path)
     assert done.status == 0, done.errors
-    assert (
-        " ".join(done.output.split()).count(
-            "runnable plans, of plans with the same training settings:"
-        )
-        == 2
-    )
+    qualified = "runnable plans, of plans with the same training settings:"
+    assert " ".join(done.output.split()).count(qualified) == 2
     done = command(["verify", "plan.json", "--certificate", "proof.json"], tmp_path)
     assert "runnable plans, of all plans of 2 micro-batches)" in " ".join(done.output.split())

@@ -147,8 +147,11 @@ def _groups(result: AllBatches, pieces: Sequence[BatchRange]) -> dict[str, int]:
         )
     labels = {}
     for positions in histories.values():
+        first, last = positions[0], positions[-1]
         more = f" and {len(positions) - 1} more" if len(positions) > 1 else ""
-        labels[result.layers[positions[0]] + more] = positions[0]
+        if 0 < last - first == len(positions) - 1:
+            more = f"–{result.layers[last]}"
+        labels[result.layers[first] + more] = first
     return labels
 
 

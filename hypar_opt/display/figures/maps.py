@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.display.exploration_labels import axis_label, compared, digits_legend
 from hypar_opt.display.figures.marks import STAR
-from hypar_opt.display.figures.style import SAYS, Figure, Rows, figure, mark, short
+from hypar_opt.display.figures.style import CHARACTER, SAYS, Figure, Rows, figure, mark, short
 from hypar_opt.display.palette import AMOUNTS, INK, MARK, UNFIT
 from hypar_opt.errors import HyparError
 from hypar_opt.search.degrees import Evaluated
@@ -177,7 +178,8 @@ def _mark(
 def _marks(marked: Sequence[Mapping[str, Any]], x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """Return the marks of a map, the last ones on top, with one legend below it."""
     names = [group["name"] for group in marked]
-    entries = alt.Legend(title=None, orient="bottom", columns=1, symbolSize=120)
+    lines = "split(datum.label, '\\n')"
+    entries = alt.Legend(title=None, orient="bottom", columns=1, symbolSize=120, labelExpr=lines)
     looks = [
         channel("mark:N", legend=entries, scale=alt.Scale(domain=names, range=values))
         for channel, key in ((alt.Shape, "shape"), (alt.Fill, "fill"), (alt.Stroke, "ink"))
@@ -237,16 +239,17 @@ def degrees_map(configurations: Configurations) -> Figure:
     x, y = _axes(degrees, stages, "tensor parallelism", "stages")
     first = best.configuration
     words = f"{format_si(best.seconds, 's')}: {in_words(first, configurations.blocks)}"
+    words = fill(words, int(_WIDTH / CHARACTER))
     at = [(f"{first.tp}", f"{first.pp}")]
     marked = [_mark(words, at, STAR, 130, MARK, "white", (27, -12))]
     if configurations.unfit:
         room = format_bytes(configurations.capacity - configurations.margin)
-        text = f"grey: none fits in {room}, the least that one takes"
+        text = f"grey: none fits in {room}; the least memory that one takes"
         marked.append(_mark(text, [], "square", 1, UNFIT, UNFIT))
     low = min(slowest, 0.5)
     dark = f"datum.speed < {(low + 1) / 2}"
     ink = alt.condition(dark, alt.value("white"), alt.value(INK))
-    speed = _coloured("speed", "speed, over the fastest's", (low, 1.0))
+    speed = _coloured("speed", "speed relative to the fastest", (low, 1.0))
     layers = [
         mark("cells", "rect", x, y, *SAYS, fill=UNFIT, stroke="white"),
         mark("cells", "rect", x, y, speed, *SAYS, where="isValid(datum.speed)", stroke="white"),

@@ -101,7 +101,7 @@ def fronts(
     ]
     title_of_x = f"{MEMORY} ({unit})"
     x = along(alt.X, "memory", title_of_x, (lowest - margin, highest + margin), tickCount=6)
-    y = along(alt.Y, "ratio", "times the least without the limit")
+    y = along(alt.Y, "ratio", "relative to the least without a limit")
     shapes = {name: POINT_SHAPES[n % len(POINT_SHAPES)] for n, name in enumerate(names)}
     colour = alt.Color("objective:N", scale=scale(colours_of(names)), legend=legend(names))
     shape = alt.Shape("objective:N", scale=scale(shapes), legend=legend(names))
@@ -146,7 +146,10 @@ def time_and_memory(configurations: Configurations) -> Figure:
     without = [point for point in points if point.configuration.pp == 1]
     which = "fastest in stages" if len(in_stages) >= POINTS else "in stages that fit"
     kinds = {
-        f"{len(without):,} configurations that fit": (without, DOTS),
+        f"{len(without):,} configurations that fit, recomputing no more than they must": (
+            without,
+            DOTS,
+        ),
         f"{len(in_stages):,} {which}": (in_stages, SERIES[2]),
     }
     room = (configurations.capacity - configurations.margin) / size
@@ -279,7 +282,7 @@ def array_roofline(array: Array) -> Figure:
 
     Source: see `hypar_opt.hardware.roofline`.
     """
-    return _roofline(roofline(array), [], f"{array.name}: an accelerator under its roofs")
+    return _roofline(roofline(array), [], f"{array.name}: roofline of an accelerator")
 
 
 def layers_roofline(plan: Plan) -> Figure:
@@ -289,7 +292,7 @@ def layers_roofline(plan: Plan) -> Figure:
     """
     roofs, layers = intensities(plan)
     array = "" if plan.array is None else f" on {plan.array.name}"
-    title = f"{plan.network.name}{array}, batch {plan.batch:,}: layers under the roofs"
+    title = f"{plan.network.name}{array}, batch {plan.batch:,}: layers under the roofline"
     return _roofline(roofs, layers, title)
 
 

@@ -17,6 +17,7 @@ from hypar_opt.display.labels import BASELINES, MEMORY
 from hypar_opt.display.palette import colours_of
 from hypar_opt.display.plan_grid import layer_memory
 from hypar_opt.errors import HyparError
+from hypar_opt.simulator.device_memory import CATEGORIES
 from hypar_opt.units import axis_byte_unit, format_bytes
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def device_memory(memory: DeviceMemory) -> Figure:
     groups = [("total", dict(memory.categories)), *layer_memory(memory)]
     size, unit = axis_byte_unit(memory.total)
     parts = [
-        StackedPart(name, colour, [amounts[name] for _, amounts in groups])
+        StackedPart(CATEGORIES.get(name, name), colour, [amounts[name] for _, amounts in groups])
         for name, colour in colours_of(memory.categories).items()
     ]
     title = f"{memory.plan.network.name}, batch {memory.plan.batch}: {format_bytes(memory.total)}"
@@ -135,7 +136,7 @@ def speed_ups(rows: Sequence[ComparisonRow]) -> Figure:
         for plan, by_case in ratios.items()
     }
     reading = " and ".join(dict.fromkeys(row.reading for row in rows))
-    what = "performance over" if simulated else "fewer bytes than"
+    what = "Performance over" if simulated else "Fewer bytes than"
     return bars(
         list(cases),
         series,

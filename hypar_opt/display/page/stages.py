@@ -29,7 +29,7 @@ def stages_table(step: PipelineResult) -> dict[str, Any]:
         f" update; a message to the next stage;{shared} and all that a stage computes and exchanges"
         " inside itself in a step. The rest of the step is its bubble.",
         "header": (
-            *("stage", "layers", *times[:-1], "in all"),
+            *("stage", "layers", *times[:-1], "total"),
             *("bubble", "in flight", "memory"),
         ),
         "rows": [
@@ -68,7 +68,7 @@ def memory_by_stage(step: PipelineResult) -> Chart:
         "Memory by stage",
         "Peak memory of an accelerator of each stage, without the array's reserve; activations"
         " are of all micro-batches in flight.",
-        ("stage", *amounts, "reserve", "in all", "to spare"),
+        ("stage", *amounts, "reserve", "total", "to spare"),
         [
             (
                 stage,

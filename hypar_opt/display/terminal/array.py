@@ -79,7 +79,7 @@ def _accelerator(array: Array, own: Accelerator) -> list[tuple[str, str]]:
         parts += [f"{format_si(float(own.host), 's')} on the host"] if own.host else []
         rows.append(("kernels", ", ".join([*parts, f"attention {own.attention or 'fused'}"])))
     if array.energy is None:
-        return [*rows, ("energies", "none: joules cannot be asked for")]
+        return [*rows, ("energy", "not stated")]
     energies = ((key, getattr(array.energy, key)) for key in _ENERGIES)
     # Parts without energy are not in the file.
     stated = [(_ENERGIES[key], joules) for key, joules in energies if joules]
@@ -94,7 +94,7 @@ def _levels(array: Array) -> RenderableType:
     count = array.interconnect.accelerators
     columns: list[Column] = [
         *texts("level", "exchanges"),
-        *(("bandwidth", format_rate), ("of each", format_rate)),
+        *(("bandwidth", format_rate), ("per accelerator", format_rate)),
         *(("latency", SECONDS), ("hops", format_number)),
     ]
     levels = []
@@ -130,9 +130,9 @@ def _bottleneck(array: Array) -> str:
     ridge = roofs.ridge(slowest)
     shown = f"{ridge:,.0f}" if ridge >= 10 else format_number(ridge)
     return (
-        f"Bottleneck: {name}, {format_rate(slowest.bytes_per_second)} of each accelerator, by links"
-        f" such as {slowest.link.name} ({slowest.link.between}); computing takes as long at"
-        f" {shown} operations per byte."
+        f"Bottleneck: {name}, {format_rate(slowest.bytes_per_second)} per accelerator, limited by"
+        f" links such as {slowest.link.name} ({slowest.link.between}); below {shown} operations per"
+        " byte exchanges take longer than computation."
     )
 
 

@@ -109,7 +109,7 @@ def _in_short(configurations: Configurations, entry: Evaluated | Candidate) -> d
 def _notes(configurations: Configurations) -> Iterator[str]:
     """Yield what bounds all plans, and what configurations without sharded weights need."""
     if configurations.unfit:
-        yield "Bytes in place of a time: none fits, and this is the least that one takes."
+        yield "Bytes instead of a time: none fits; this is the least memory that one takes."
     if not configurations.complete:
         yield "The time limit ended the search: others may be faster."
     if configurations.bound is not None:
@@ -121,8 +121,8 @@ def _notes(configurations: Configurations) -> Iterator[str]:
         )
         heads = ", but for replicated key-value heads" if replicates else ""
         yield (
-            f"No plan of any kind that fits in {capacity} takes less than {bound} (proved{heads}):"
-            f" the first takes {above} more."
+            f"No plan without stages that fits in {capacity} takes less than {bound}"
+            f" (proved{heads}): the first takes {above} more."
         )
     if configurations.unsharded in (None, configurations.best):
         return

@@ -185,12 +185,12 @@ def _overlapped(plan: Plan, with_overlap: WithOverlap) -> str:
     else:
         bound, excess = format_si(with_overlap.bound, "s"), format_percent(with_overlap.gap)
         says += (
-            f"; {attribution}no plan with the same training settings takes less than {bound},"
-            f" this one {excess} more"
+            f", {attribution}at most {excess} more than the fastest plan with the same training"
+            f" settings, which takes at least {bound}"
         )
     if with_overlap.without > with_overlap.seconds:
         excess = format_percent(with_overlap.without / with_overlap.seconds - 1)
-        says += f"; the plan that is fastest without overlap takes {excess} more"
+        says += f". The plan that is fastest without overlap takes {excess} longer"
     return f"{says}."
 
 

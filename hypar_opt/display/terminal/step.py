@@ -74,14 +74,15 @@ def pipeline_view(step: PipelineResult) -> RenderableType:
         _OVERLAPPED[step.overlap],
     ]
     charged, bubble = format_si(step.closed_form, "s"), format_share(step.bubble)
+    sums = format_si(tied, "s")
     return Group(
         Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
         Text(", ".join(options), style="dim"),
         Text(),
         table_of(STAGES, step.stages, ("stage", str), map(str, count(1))),
         Text(),
-        Text("Forward and backward of a micro-batch; once a step: reductions and update."),
-        *([Text(f"In all: gradients of shared weights, {format_si(tied, 's')}.")] if tied else []),
+        Text("Forward and backward: of a micro-batch. Once: the step's reductions and update."),
+        *([Text(f"Summing gradients of shared weights takes {sums}.")] if tied else []),
         Text(f"Charged {charged} without overlap. Stages wait {bubble} on average."),
         *(Text(sentence) for sentence in _memory(step)),
         Text(as_executed(plan.cost) or ""),
@@ -123,7 +124,7 @@ def _bounds(step: StepResult) -> list[str]:
         return []
     lower, in_sequence = format_si(step.lower_bound, "s"), format_si(step.closed_form, "s")
     if step.in_lockstep:
-        return [f"Between {lower} (critical path) and {in_sequence} (no overlap)."]
+        return [f"Bounds: {lower} (critical path) to {in_sequence} (no overlap)."]
     return [f"At least {lower}; in lockstep without overlap {in_sequence}."]
 
 
@@ -133,7 +134,8 @@ def _bottleneck(step: StepResult) -> str:
     # Symmetric topologies have many links of equal load; the first represents all.
     name, equally_loaded = step.bottleneck
     link = next(traffic for traffic in step.links if traffic.link == name)
-    tied_links = f" (and {equally_loaded} others equally loaded)" if equally_loaded else ""
+    others = "other" if equally_loaded == 1 else "others"
+    tied_links = f" (and {equally_loaded} {others} equally loaded)" if equally_loaded else ""
     # Full: the seconds that the link's bytes take at its bandwidth, even if it is shared.
     share = link.seconds_at_capacity / step.seconds
     percent = format_percent(share, 0)

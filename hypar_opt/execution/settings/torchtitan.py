@@ -117,7 +117,7 @@ class Torchtitan(Framework):
         if full:
             imports.insert(0, "from torchtitan.distributed.activation_checkpoint import FullAC")
         use = (
-            "In a module of yours, which torchtitan's --module and --config name:\n\n"
+            "Call it from the module that torchtitan's --module and --config name:\n\n"
             "    def run():\n        return configured(your_config())"
         )
         return module_text(remarks, use, imports, "config", "Trainer.Config", settings)
