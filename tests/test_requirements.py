@@ -15,7 +15,14 @@ from packaging.version import Version
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
-EXTRAS = PROJECT["optional-dependencies"]
+OTHER_NAMES = {"plot": "figures", "report": "figures"}
+"""Extras that are other names of one, which older commands and files have."""
+
+EXTRAS = {
+    extra: own
+    for extra, own in PROJECT["optional-dependencies"].items()
+    if extra not in OTHER_NAMES
+}
 PYTHONS = [
     python
     for classifier in PROJECT["classifiers"]
@@ -48,6 +55,14 @@ def locked(python: str) -> dict[NormalizedName, Version]:
 def test_versions_are_resolved_with_each_extra_but_torch() -> None:
     (resolved,) = re.findall(r"^EXTRAS = (.*)$", (ROOT / "Makefile").read_text(), re.M)
     assert {*resolved.split(), "torch"} == set(EXTRAS)
+
+
+def test_the_other_names_of_an_extra_are_that_extra() -> None:
+    stated = PROJECT["optional-dependencies"]
+    assert {name: stated[name] for name in OTHER_NAMES} == {
+        name: [f"{PROJECT['name']}[{extra}]"] for name, extra in OTHER_NAMES.items()
+    }
+    assert set(OTHER_NAMES.values()) <= set(EXTRAS)
 
 
 def test_each_python_that_is_promised_has_a_lock_file() -> None:

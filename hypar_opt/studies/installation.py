@@ -213,8 +213,12 @@ def _solver(name: str) -> Check:
 
 
 def _extras() -> dict[str, Requirements]:
-    """Return the requirements of each extra."""
-    return {name: requirements for name, requirements in _requirements().items() if name}
+    """Return the requirements of each extra, without other names of one."""
+    return {
+        name: requirements
+        for name, requirements in _requirements().items()
+        if name and PACKAGE not in requirements
+    }
 
 
 def _requirements() -> dict[str, Requirements]:
