@@ -12,6 +12,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
+from hypar_opt.studies.installation import _extras
+
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
@@ -63,6 +65,7 @@ def test_the_other_names_of_an_extra_are_that_extra() -> None:
         name: [f"{PROJECT['name']}[{extra}]"] for name, extra in OTHER_NAMES.items()
     }
     assert set(OTHER_NAMES.values()) <= set(EXTRAS)
+    assert {*_extras()} == {*EXTRAS}  # doctor lists each once
 
 
 def test_each_python_that_is_promised_has_a_lock_file() -> None:

@@ -213,12 +213,12 @@ def _solver(name: str) -> Check:
 
 
 def _extras() -> dict[str, Requirements]:
-    """Return the requirements of each extra, without other names of one."""
-    return {
-        name: requirements
-        for name, requirements in _requirements().items()
-        if name and PACKAGE not in requirements
-    }
+    """Return the requirements of each extra, by the first of its names."""
+    extras: dict[str, Requirements] = {}
+    for name, requirements in _requirements().items():
+        if name and requirements not in extras.values():
+            extras[name] = requirements
+    return extras
 
 
 def _requirements() -> dict[str, Requirements]:

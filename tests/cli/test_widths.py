@@ -45,7 +45,7 @@ CALLS = [
     "model lenet-c --levels 2 -o model.lp",
     "run lenet-c --levels 2 --batch 16",
     "verify plan.json",
-    "doctor python command numpy plot brute",
+    "doctor python command numpy figures brute",
     "verify lenet-c --levels 1 --solvers dp,ilp,brute",
     "import no-such-file.onnx",
     "export plan.json --to json",
