@@ -9,8 +9,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.execution.formats import FORMATS
-from tests.cli.shell import Shell
-from tests.commands import command
+from tests.cli.shell import Shell, command
 from tests.execution.small_networks import decoder
 from tests.strategies.groups import nodes
 

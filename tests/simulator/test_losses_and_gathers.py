@@ -25,8 +25,7 @@ from hypar_opt.simulator.memory import reserved_by, reserved_by_nodes
 from hypar_opt.step.states import states_from_rows
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import CHOICES
-from tests.cli.shell import Shell
-from tests.commands import command
+from tests.cli.shell import Shell, command
 from tests.execution import small_networks
 from tests.strategies.written_plans import with_loss
 

@@ -43,7 +43,7 @@ from hypar_opt.studies.simulation import simulated_passes, simulated_step, step_
 from hypar_opt.studies.targets import own_array
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.stages import cuts
-from tests.commands import command
+from tests.cli.shell import command
 from tests.instance import test_staged as staged
 from tests.simulator.plans import IN_LOCKSTEP, KERNELS, plan_on, plans
 from tests.simulator.plans import array as small_array

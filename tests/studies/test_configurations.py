@@ -41,8 +41,7 @@ from hypar_opt.studies.configurations import (
     pins,
 )
 from hypar_opt.units import format_si
-from tests.cli.shell import Shell
-from tests.commands import command
+from tests.cli.shell import Shell, command
 from tests.slow import slow_after
 
 TINY = "gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=100"
