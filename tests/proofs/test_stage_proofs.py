@@ -104,7 +104,7 @@ def test_what_accelerators_store_alike_is_sent_whole_or_gathered() -> None:
     assert seconds[65536, 1] < seconds[65536, 2]
 
 
-@pytest.mark.parametrize("seed", slow_after(15, range(600)))
+@pytest.mark.parametrize("seed", slow_after(8, range(600)))
 def test_drawn_plans_are_priced(seed: int) -> None:
     """Of any networks, cuts, chunks, schedules and ways to train; stages are priced alone, too."""
     plan = plan_of_stages(drawn_staged_plan(Random(seed)))

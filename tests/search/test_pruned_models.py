@@ -92,7 +92,7 @@ def pruned_problem(rng: Random) -> tuple[ho.Network, Asked, PrunedTable]:
             return network, asked, table
 
 
-@pytest.mark.parametrize("seed", slow_after(8, range(150)))
+@pytest.mark.parametrize("seed", slow_after(4, range(150)))
 def test_a_pruned_model_has_all_plans_up_to_its_cutoff_and_so_their_optimum(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

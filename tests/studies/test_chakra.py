@@ -317,12 +317,12 @@ def of_three(counts: tuple[int, ...], choices: Sequence[str], collective: str) -
 @pytest.mark.parametrize(
     ("counts", "choices"),
     slow_after(
-        4,
+        2,
         [
             ((2, 2, 2), ("data", "model", "output")),
+            ((1, 1, 2), ("output", "second", "model")),
             ((1, 1, 2), ("model", "output", "data")),
             ((2, 2, 2), ("first", "model", "third")),
-            ((1, 1, 2), ("output", "second", "model")),
             *[*product([(2, 2, 2), (1, 1, 2)], product(THREE, repeat=3))][::7],
         ],
     ),
