@@ -50,7 +50,7 @@ from tests.cli.shell import Shell
 from tests.costs.test_energy import per_joule
 from tests.execution.small_networks import gpt, mixture, residual
 from tests.limited import limited
-from tests.slow import fewer, slow_after
+from tests.slow import slow_after
 from tests.strategies.arrays import random_array
 from tests.strategies.problems import random_network
 from tests.strategies.ways_of_training import (
@@ -536,7 +536,7 @@ def test_a_search_that_may_keep_few_entries_has_a_bound_and_no_worse_plan_than_l
     asked["overlap"] = "none"
     best = ho.solve(network, batch=8, **asked)
     alike = []
-    for count, recompute, shard in product((1, 8, 2, 4)[: fewer(8)], ("none", "full"), SHARDED):
+    for count, recompute, shard in product((1, 2, 4, 8), ("none", "full"), SHARDED):
         ways: dict[str, Any] = {
             "micro_batches": count,
             "recompute": recompute,

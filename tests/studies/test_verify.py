@@ -62,7 +62,10 @@ def test_all_solvers_agree_whatever_is_asked(
         2,
         [
             ("sconv", {"stages": "auto"}),
-            ("lenet-c", {"stages": 2, "memory": 3_700_000, "optimizer": "adam"}),
+            (
+                "lenet-c",
+                {"stages": 2, "memory": 3_700_000, "optimizer": "adam", "micro_batches": 2},
+            ),
             ("lenet-c", {"stages": 2, "schedule": "gpipe"}),
         ],
     ),
