@@ -565,8 +565,8 @@ def test_the_row_in_stages_is_by_the_schedule(schedule: str, shell: Shell) -> No
     takes_as_much = rows["stages"].seconds == pytest.approx(usual[-1].seconds, rel=1e-12)
     assert takes_as_much == (schedule == "gpipe")
     typed = ("compare", BLOCKS, "--array", "rtx4090x4", "--batch", "8", "--schedule", schedule)
-    in_stages = (*typed, "--stages", "2", "--micro-batches", "4")
-    assert shell.document(*in_stages)["rows"] == compared.rows()
+    free = ho.compare(BLOCKS, "rtx4090x4", batches=8, stages=2, schedule=schedule)
+    assert shell.document(*typed, "--stages", "2")["rows"] == free.rows()
     assert shell.refused(*typed) == "--schedule: should be with stages, layers in parts of H1"
 
 
