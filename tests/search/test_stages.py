@@ -407,7 +407,7 @@ def test_levels_between_stages_shard_nothing(stages: Any) -> None:
 
 
 def test_layers_may_have_the_names_of_messages() -> None:
-    problem = problem_on(array_of(1, 4), 16)
+    problem = problem_on(array_of(1, 4), 16, training={"micro_batches": 4})
     charges = []
     for names_of in (
         ("a", "b", "c", "d"),

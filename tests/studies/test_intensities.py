@@ -50,7 +50,7 @@ def test_a_plan_is_drawn_with_its_layers_named_apart(shell: Shell, tmp_path: Pat
     pytest.importorskip("altair")
     from hypar_opt.display.figures import layers_roofline
 
-    plan = ho.solve("vgg-a", array="h100-8")
+    plan = ho.solve("alexnet", array="h100-8", overlap="none")
     rows = layers_roofline(plan).to_dict()["datasets"]["layers"]
     _, layers = intensities(plan)
     assert {row["intensity"] for row in rows} == {own.intensity for own in layers}
