@@ -267,7 +267,7 @@ RESIDUAL = ho.Network.model_validate(
 
 
 @pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize("seed", slow_after(4, range(24)))
+@pytest.mark.parametrize("seed", slow_after(2, range(24)))
 def test_memory_is_each_groups_own_and_a_search_finds_the_least_within_it(
     seed: int, graph: bool
 ) -> None:

@@ -39,7 +39,7 @@ def solved(solver: Solver, table: object) -> tuple[int | None, tuple[int, ...] |
 
 
 @pytest.mark.parametrize("submodular", [True, False])
-@pytest.mark.parametrize("seed", slow_after(4, range(50)))
+@pytest.mark.parametrize("seed", slow_after(2, range(50)))
 def test_a_cut_is_the_optimum_of_elimination_and_of_enumeration(
     submodular: bool, seed: int
 ) -> None:
