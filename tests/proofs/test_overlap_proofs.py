@@ -43,11 +43,11 @@ def charged_by_the_search(own: Drawn, cost: OverlapTime, node: int, state: State
     return int(exact_sum(cost.node(own.workload, np.array([node]), [block])).item())
 
 
-@pytest.mark.parametrize("first", slow_after(2, range(24)))
+@pytest.mark.parametrize("first", slow_after(2, range(12)))
 def test_priced_tables_are_derived_twice_to_the_unit(first: int) -> None:
     """Of all nodes and boundaries, in random states of each and in all pairs of these."""
     arrays = TORI if first % 2 else IN_LOCKSTEP
-    for own in (own for n, own in enumerate(drawn(3 * (first + 1), arrays)) if n // 3 == first):
+    for own in (own for n, own in enumerate(drawn(6 * (first + 1), arrays)) if n // 6 == first):
         plan, workload = own.plan, own.workload
         prices = random_prices(own.rng, plan.layers)
         overlap, forward = own.rng.choice(OVERLAPS), own.rng.choice([0, 17, PRICE])

@@ -82,7 +82,7 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("seed", slow_after(10, range(720)))
+@pytest.mark.parametrize("seed", slow_after(20, range(720)))
 def test_a_plan_that_trains_costs_what_the_search_says(seed: int) -> None:
     network, asked = drawn(seed)
     plan = ho.solve(network, **asked)
@@ -113,7 +113,7 @@ def _least_held(plan: ho.Plan) -> int:
     return total
 
 
-@pytest.mark.parametrize("seed", slow_after(5, range(500)))
+@pytest.mark.parametrize("seed", slow_after(10, range(500)))
 def test_a_plan_for_energy_pays_for_each_time_that_a_pass_runs(seed: int) -> None:
     """As a derivation of its own and the simulator count it, words between accelerators too."""
     network, asked = drawn(seed)
@@ -205,7 +205,7 @@ def test_the_best_plan_that_trains_in_a_way_is_proved(shard: str) -> None:
         ho.certify(ho.solve(network, **asked, solver="model"))
 
 
-@pytest.mark.parametrize("seed", slow_after(2, range(60)))
+@pytest.mark.parametrize("seed", slow_after(4, range(60)))
 def test_the_table_of_all_ways_bounds_just_the_best_plan_of_any(seed: int) -> None:
     """Of all layouts and ways of each layer, from whichever level on, in as many micro-batches."""
     rng = Random(seed)
