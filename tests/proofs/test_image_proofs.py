@@ -19,7 +19,7 @@ from tests.slow import slow_after
 from tests.strategies.written_plans import written
 
 
-@pytest.mark.parametrize("seed", slow_after(5, range(60)))
+@pytest.mark.parametrize("seed", slow_after(10, range(60)))
 def test_plans_cost_what_a_derivation_of_its_own_says(seed: int) -> None:
     rng = Random(seed)
     network, sizes = images(rng), rng.choice([(2,), (4,), (2, 2), (2, 4), (2, 2, 2)])
@@ -37,7 +37,7 @@ def test_plans_cost_what_a_derivation_of_its_own_says(seed: int) -> None:
         assert price_of(plan.model_copy(update={"layouts": None})) == plan.cost.total
 
 
-@pytest.mark.parametrize("seed", slow_after(3, range(40)))
+@pytest.mark.parametrize("seed", slow_after(6, range(40)))
 def test_optima_are_proved_and_dearer_plans_are_not(seed: int) -> None:
     rng = Random(seed)
     network, scope = images(rng, most=4), rng.choice(["joint", "levelwise"])
