@@ -418,7 +418,7 @@ def test_what_does_not_fit_the_array_is_no_answer_and_the_plan_that_needs_least_
 
 def test_how_a_plan_trains_is_said_in_a_sentence(shell: Shell) -> None:
     asked = ["solve", WIDE, "--array", "h100-8", "--set", "accelerator.loss=eager"]
-    asked += ["--batch", "64"]
+    asked += ["--batch", "64", "--overlap", "none"]
     assert "state sharded" not in shell.output(*asked)
     said = shell.output(*asked, "--memory", "700MB", "--optimizer", "adam")
     assert "4 micro-batches, optimizer state sharded (ZeRO-1): " in said
@@ -624,6 +624,7 @@ def test_levels_one_by_one_train_within_the_memory() -> None:
     """Prices of memory are exact, as charges are."""
     network = "gpt:layers=1,hidden=64,heads=4,tokens=32,vocabulary=100"
     asked: Any = {"array": "rtx4090x4", "batch": 8, "optimizer": "adam", "search": "levelwise"}
+    asked["overlap"] = "none"
     free = ho.solve(network, **asked)
     most = ho.memory(free).tensors * 9 // 10
     plan = ho.solve(network, **asked, memory=most)

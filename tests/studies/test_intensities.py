@@ -16,7 +16,7 @@ from tests.cli.shell import Shell
 
 PROBLEMS: list[dict[str, Any]] = [
     {"network": "lenet-c", "array": "a100-4x8"},
-    {"network": "alexnet", "array": "h100-8"},
+    {"network": "alexnet", "array": "h100-8", "overlap": "none"},
     {"network": "lenet-c", "array": "a100-4x8", "cost": "time", "place": True, "overlap": "none"},
     {"network": "resnet-18", "array": "h100-8", "search": "levelwise", "cost": "bytes"},
 ]

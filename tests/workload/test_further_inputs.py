@@ -53,7 +53,8 @@ def test_which_input_is_the_first_changes_neither_costs_nor_memory() -> None:
         "layer": layers,
     }
     networks = [validate(ho.Network, described) for described in (CHAIN, CHAIN | other)]
-    plans = [ho.solve(network, batch=8, array="h100-8", cost="time") for network in networks]
+    asked: dict[str, Any] = {"batch": 8, "array": "h100-8", "cost": "time", "overlap": "none"}
+    plans = [ho.solve(network, **asked) for network in networks]
     assert plans[0].cost.total == plans[1].cost.total
     held, other_held = (ho.memory(plan) for plan in plans)
     assert held.categories == other_held.categories
