@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import hypar_opt
 from hypar_opt.__main__ import main
-from hypar_opt.studies.sweep import run as sweep_run
 
 ROOT = Path(__file__).parents[1]
 
@@ -53,7 +52,7 @@ class Done(NamedTuple):
     errors: str = ""
 
 
-def command(args: list[str], folder: Path, piped: str = "", *, together: bool = False) -> Done:
+def forked(args: list[str], folder: Path, piped: str = "", *, together: bool = False) -> Done:
     """Run ``hypar-opt`` in a folder from which it can also import.
 
     As in a shell it has a process of its own, which only needs no time for imports.
@@ -63,15 +62,15 @@ def command(args: list[str], folder: Path, piped: str = "", *, together: bool = 
     together
         Whether what it writes to either stream is output, in the order in which it comes.
     """
-    return _forked(_command, (args, folder), folder, piped, together=together)
+    return _done(_command, (args, folder), folder, piped, together=together)
 
 
 def program(module: str, folder: Path, **environment: str) -> Done:
     """Run ``python -m module`` from the root, with a folder for its streams."""
-    return _forked(_program, (module, environment), folder)
+    return _done(_program, (module, environment), folder)
 
 
-def _forked(
+def _done(
     work: Callable[..., None],
     arguments: tuple[Any, ...],
     folder: Path,
@@ -122,8 +121,6 @@ def _command(args: list[str], folder: Path) -> None:
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     sys.argv = ["hypar-opt", *args]
-    # Each process of a sweep would import all again; `tests.studies.test_sweep` has those.
-    vars(sweep_run)["_cores"] = lambda: 1
     main()
 
 

@@ -54,5 +54,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(monkeypatch, capsys)
+def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
+    # Of the shell that runs the tests: output is as wide as in a pipe.
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return Shell()

@@ -18,8 +18,8 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.units import format_bytes
-from tests.cli.shell import written
-from tests.commands import command, ended
+from tests.cli.shell import command, written
+from tests.commands import ended, forked
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -69,6 +69,9 @@ def test_what_a_page_shows_is_what_happens(
     monkeypatch.syspath_prepend(tmp_path)
     # An exported module that a page imports asks here for its devices; later tests have others.
     monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"])
+    # Each process of a sweep would import all again.
+    monkeypatch.setattr("hypar_opt.studies.sweep.run._cores", lambda: 1)
+    run = command
     printed: str | None = None
     for name, language, text in blocks(page):
         if name:
@@ -83,6 +86,7 @@ def test_what_a_page_shows_is_what_happens(
                 if line == "pip install .":
                     if (tmp_path / "pyproject.toml").exists():  # else it is this one
                         install(tmp_path)
+                        run = forked  # this process has looked for entry points before
                     continue
                 status: int | None = None
                 piped = ""
@@ -90,7 +94,7 @@ def test_what_a_page_shows_is_what_happens(
                     program, *args = shlex.split(part)
                     assert program in ("hypar-opt", "python")
                     if program == "hypar-opt":
-                        status, piped, _ = command(args, tmp_path, piped, together=True)
+                        status, piped, _ = run(args, tmp_path, piped, together=True)
                     else:
                         done = subprocess.run(
                             [sys.executable, *args],

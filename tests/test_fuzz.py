@@ -14,12 +14,12 @@ from tests.fuzz.run import broken
 from tests.slow import slow_after
 
 
-@pytest.mark.parametrize("first", slow_after(2, range(0, 120, 40)))
+@pytest.mark.parametrize("first", slow_after(2, range(0, 120, 20)))
 def test_whatever_the_input_a_call_ends_well(
     first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    for seed in range(first, first + 40):
+    for seed in range(first, first + 20):
         assert broken(seed, tmp_path / "here", seconds=120) == "", f"seed {seed}"
 
 

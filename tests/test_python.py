@@ -202,7 +202,7 @@ def test_degrees_are_those_of_the_shell() -> None:
 
 
 def test_a_network_is_as_good_as_its_plan(tmp_path: Path) -> None:
-    asked: Any = {"levels": 2, "batch": 64}
+    asked: Any = {"levels": 1, "batch": 8}
     plan = ho.solve("lenet-c", **asked)
     plan.save(tmp_path / "plan.json")
     for source, more in ((plan, {}), (tmp_path / "plan.json", {}), ("lenet-c", asked)):

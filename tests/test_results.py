@@ -188,7 +188,7 @@ def test_a_frozen_mapping_is_a_dict_that_nothing_changes() -> None:
     assert list(mapping) == ["a"]
 
 
-@pytest.mark.parametrize("array", ["h100-8x8", "hmc-htree-2"])
+@pytest.mark.parametrize("array", ["rtx4090x4", "hmc-htree-2"])
 def test_a_step_prints_with_energies_and_without(array: str) -> None:
     step = ho.simulate(ho.solve("lenet-c", array=array))
     assert ("energy" in repr(step)) is (step.joules is not None)

@@ -53,12 +53,14 @@ def _root(
     pass
 
 
+_COMMAND = typer.main.get_command(app)
+
+
 def run(args: list[str]) -> int:
     """Run one command line and return its exit status; errors become one line."""
-    command = typer.main.get_command(app)
     try:
         # Not standalone: Typer would print its own errors, over several lines, and exit.
-        status = command(args, prog_name="hypar-opt", standalone_mode=False)
+        status = _COMMAND(args, prog_name="hypar-opt", standalone_mode=False)
         sys.stdout.flush()
     except HyparError as error:
         return _fail(error.for_shell, error.exit_status)

@@ -8,13 +8,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.capture import CaptureIO
 
 from hypar_opt.cli.app import run
 from hypar_opt.cli.schemas import document_type
+from tests.commands import Done
 
 COMMAND = Path(sys.executable).with_name("hypar-opt")
 
@@ -49,18 +52,22 @@ def chain(folder: Path, layers: int) -> Path:
 class Shell:
     """Runs commands in this process, with a text on standard input."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-        # Of the shell that runs the tests: output is as wide as in a pipe.
-        monkeypatch.delenv("COLUMNS", raising=False)
+    def __call__(self, *call: object, piped: str | bytes = "", together: bool = False) -> Done:
+        """Run a command.
 
-    def __call__(self, *call: object, piped: str | bytes = "") -> tuple[int, str, str]:
-        """Return the exit status, and what was written to the two streams."""
+        Parameters
+        ----------
+        together
+            Whether what it writes to either stream is output, in the order in which it comes.
+        """
         data = piped.encode() if isinstance(piped, str) else piped
-        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        status = run([*map(str, call)])
-        said = self._capsys.readouterr()
-        return status, said.out, said.err
+        out, err = CaptureIO(), CaptureIO()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", out if together else err)
+            status = run([*map(str, call)])
+        return Done(status, out.getvalue(), err.getvalue())
 
     def output(self, *call: object, piped: str = "") -> str:
         """Return what a command prints that has nothing to say beside it."""
@@ -88,6 +95,13 @@ class Shell:
         assert err.endswith("\n")
         assert err[:-1].isprintable()
         return err.removeprefix("hypar-opt: ")[:-1]
+
+
+def command(args: list[str], folder: Path, piped: str = "", *, together: bool = False) -> Done:
+    """Run a command in a folder, in this process; its output is as wide as in a pipe."""
+    with chdir(folder), pytest.MonkeyPatch.context() as patch:
+        patch.delenv("COLUMNS", raising=False)
+        return Shell()(*args, piped=piped, together=together)
 
 
 def written(folder: Path, modules: dict[str, str], entry_points: Sequence[str]) -> dict[str, str]:

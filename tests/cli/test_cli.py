@@ -16,9 +16,9 @@ import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.cli.output import BROKEN_PIPE
 from hypar_opt.hardware import arrays
-from tests.cli.shell import COMMAND, Shell, chain, hypar, piped
+from tests.cli.shell import COMMAND, Shell, chain, command, hypar, piped
 from tests.clocks import until
-from tests.commands import command, ended, marked
+from tests.commands import ended, forked, marked
 
 # What is printed.
 
@@ -246,7 +246,7 @@ def test_a_wrong_call_ends_with_2_and_one_line(line: str, complaint: str, shell:
 
 
 def test_a_refusal_is_one_line_in_a_process_too(tmp_path: Path) -> None:
-    done = command(["solve", "sfc", "--cost", "time"], tmp_path)
+    done = forked(["solve", "sfc", "--cost", "time"], tmp_path)
     assert (done.status, done.output) == (2, "")
     assert done.errors.startswith("hypar-opt: ")
     assert done.errors.count("\n") == 1

@@ -11,7 +11,7 @@ import hypar_opt as ho
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.configuration import Configuration
 from hypar_opt.planning.priced import plan_of_configuration
-from tests.commands import command
+from tests.cli.shell import command
 
 GPT = "gpt:layers=2,hidden=64,heads=8,tokens=32,vocabulary=128"
 ASKED = ["--array", "h100-8", "--batch", "16", "--bucket", "0"]

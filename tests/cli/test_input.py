@@ -13,8 +13,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.hardware.arrays import find_array
-from tests.cli.shell import Shell
-from tests.commands import command
+from tests.cli.shell import Shell, command
 from tests.fuzz.calls import ARRAY, GRAPH, NETWORK, PROFILE, SWEEP, TOPOLOGIES
 from tests.fuzz.mutations import to_json, to_toml
 

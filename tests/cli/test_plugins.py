@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shell import written
-from tests.commands import command
+from tests.commands import forked
 
 MODULE = """
 from hypar_opt.costs.base import CostModel
@@ -85,7 +85,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("group", KINDS)
 def test_what_cannot_be_loaded_is_listed_with_the_reason(group: str, folder: Path) -> None:
     kind, base, half, lacks = KINDS[group]
-    listed = command(["list", group, "--json"], folder)
+    listed = forked(["list", group, "--json"], folder)
     assert listed.status == 0, listed.errors
     document = json.loads(listed.output)
     rows = {row["name"]: row["summary"] for row in document["rows"]}
@@ -103,7 +103,7 @@ def test_what_cannot_be_loaded_is_listed_with_the_reason(group: str, folder: Pat
     assert all(name in rows["half"] for name in lacks.split(", "))
     # Ours are there, with what they say of themselves.
     assert sum("cannot be loaded" in summary for summary in rows.values()) == 5
-    table = command(["list", group], folder)
+    table = forked(["list", group], folder)
     assert table.status == 0
     assert "\x1b" not in table.output
 
@@ -111,7 +111,7 @@ def test_what_cannot_be_loaded_is_listed_with_the_reason(group: str, folder: Pat
 @pytest.mark.parametrize("name", ["leaves", "shouts", "number", "none", "half"])
 def test_a_solver_or_cost_that_cannot_be_loaded_is_one_line(name: str, folder: Path) -> None:
     for option in ("solver", "cost"):
-        done = command(["solve", "sfc", f"--{option}", name], folder)
+        done = forked(["solve", "sfc", f"--{option}", name], folder)
         assert (done.status, done.output) == (2, "")
         (line,) = done.errors.splitlines()
         assert line.startswith(f"hypar-opt: {option} {name!r} cannot be loaded from ")
@@ -122,19 +122,19 @@ def test_a_solver_or_cost_that_cannot_be_loaded_is_one_line(name: str, folder: P
     [("solver", "solver 'raising' on SFC: failed"), ("cost", "cost 'raising' failed")],
 )
 def test_what_fails_at_work_is_named(option: str, said: str, folder: Path) -> None:
-    done = command(["solve", "sfc", f"--{option}", "raising"], folder)
+    done = forked(["solve", "sfc", f"--{option}", "raising"], folder)
     assert (done.status, done.output) == (2, "")
     assert done.errors == rf"hypar-opt: {said}: KeyError: 'two\nlines \x1b[31m'" + "\n"
 
 
 def test_a_solver_of_theirs_takes_part_and_is_checked(folder: Path) -> None:
-    zeros = command(["solve", "sfc", "--solver", "zeros", "--json"], folder)
+    zeros = forked(["solve", "sfc", "--solver", "zeros", "--json"], folder)
     assert json.loads(zeros.output)["parallelism"] == [["data"] * 4] * 4
-    liar = command(["solve", "sfc", "--solver", "liar"], folder)
+    liar = forked(["solve", "sfc", "--solver", "liar"], folder)
     assert liar.status == 1
     assert "solver 'liar' on SFC: claims 0, its assignment costs" in liar.errors
 
 
 def test_ours_work_beside_theirs(folder: Path) -> None:
-    own = command(["solve", "sfc", "--solver", "dp", "--json"], folder)
+    own = forked(["solve", "sfc", "--solver", "dp", "--json"], folder)
     assert json.loads(own.output)["solver"]["status"] == "optimal"

@@ -10,7 +10,7 @@ import pytest
 
 import hypar_opt as ho
 from tests.cli.shell import written
-from tests.commands import command
+from tests.commands import forked
 from tests.slow import slow_after
 from tests.test_docs import ROOT, blocks
 
@@ -102,13 +102,13 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def plan_of(folder: Path, *args: str) -> ho.Plan:
     """Solve; read the plan that is written, which prices it again."""
-    done = command(["solve", *args, "-o", "plan.json"], folder)
+    done = forked(["solve", *args, "-o", "plan.json"], folder)
     assert done.status == 0, done.errors
     return ho.read_plan(folder / "plan.json")
 
 
 def document(folder: Path, *args: str) -> Any:
-    done = command(["solve", *args, "--json"], folder)
+    done = forked(["solve", *args, "--json"], folder)
     assert done.status == 0, done.errors
     return json.loads(done.output)
 
@@ -137,7 +137,7 @@ def test_a_heuristic_solves_chains_and_graphs_in_all_searches(
     joint = "joint" in problem
     best = plan_of(theirs, *problem.split())
     assert not joint or best.cost.total <= found.cost.total
-    assert command(["verify", "plan.json"], theirs).status == 0
+    assert forked(["verify", "plan.json"], theirs).status == 0
 
 
 @pytest.mark.parametrize(
@@ -149,14 +149,14 @@ def test_a_heuristic_solves_chains_and_graphs_in_all_searches(
     ],
 )
 def test_a_solver_without_a_result_is_one_line(solver: str, said: str, theirs: Path) -> None:
-    done = command(["solve", "sfc", "--solver", solver, "--json", "-o", "none.json"], theirs)
+    done = forked(["solve", "sfc", "--solver", solver, "--json", "-o", "none.json"], theirs)
     assert (done.status, done.output) == (2, "")
     assert done.errors == f"hypar-opt: solver {solver!r} on SFC: {said}\n"
     assert not (theirs / "none.json").exists()
 
 
 def test_what_a_solver_prints_is_no_part_of_a_document(theirs: Path) -> None:
-    done = command(["solve", "sfc", "--solver", "prints", "--json"], theirs)
+    done = forked(["solve", "sfc", "--solver", "prints", "--json"], theirs)
     assert json.loads(done.output)["solver"]["name"] == "prints"
     assert "hello" in done.errors
 
@@ -164,7 +164,7 @@ def test_what_a_solver_prints_is_no_part_of_a_document(theirs: Path) -> None:
 def test_that_there_is_no_plan_is_not_believed(theirs: Path) -> None:
     for search in ("levelwise", "joint"):
         asked = ["solve", "sfc", "--solver", "never", "--search", search]
-        done = command(asked, theirs)
+        done = forked(asked, theirs)
         assert done.status == 1
         assert "claims that there is no assignment, but there is one" in done.errors
 
@@ -213,7 +213,7 @@ def test_levels_that_a_cost_charges_otherwise_are_told_apart(theirs: Path) -> No
 def test_a_cost_that_does_not_keep_to_the_contract_is_refused(
     cost: str, said: str, theirs: Path
 ) -> None:
-    done = command(["solve", "lenet-c", "--cost", cost], theirs)
+    done = forked(["solve", "lenet-c", "--cost", cost], theirs)
     assert (done.status, done.output) == (2, "")
     (line,) = done.errors.splitlines()
     assert line.startswith(f"hypar-opt: cost {cost!r}: {said}"), line
@@ -221,7 +221,7 @@ def test_a_cost_that_does_not_keep_to_the_contract_is_refused(
 
 
 def test_what_a_charge_raises_is_one_line(theirs: Path) -> None:
-    done = command(["solve", "lenet-c", "--cost", "branches"], theirs)
+    done = forked(["solve", "lenet-c", "--cost", "branches"], theirs)
     assert (done.status, done.output) == (2, "")
     (line,) = done.errors.splitlines()
     assert line.startswith("hypar-opt: cost 'branches' failed: ValueError: The truth value of an")

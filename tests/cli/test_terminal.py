@@ -18,7 +18,7 @@ from hypar_opt.display.terminal.console import new_table, rows_table, texts
 from hypar_opt.errors import printable
 from tests.cli.shell import Shell, written
 from tests.cli.test_plugins import MODULE
-from tests.commands import command, ended
+from tests.commands import ended, forked
 
 ROOT = Path(hypar_opt.__file__).parent
 COMMANDS = [
@@ -112,7 +112,7 @@ def test_entry_points_named_with_commands_are_listed_without(tmp_path: Path) -> 
     name = HOSTILE.replace("\r", "")
     written(tmp_path, {"theirs": MODULE}, ["[hypar_opt.solvers]", f"{name} = theirs:Zeros"])
     for call in (["list", "solvers"], ["solve", "sfc", "--solver", "none"], ["doctor", "none"]):
-        done = command(call, tmp_path)
+        done = forked(call, tmp_path)
         assert (done.output + done.errors).replace("\n", "").isprintable()
         assert r"a\x1b[31mred\x1b]0;title" in done.output + done.errors
 

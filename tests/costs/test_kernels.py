@@ -294,6 +294,7 @@ def test_the_part_of_a_sequence_that_sees_most_counts(tokens: int, window: int |
         micro_batches=1,
         recompute="none",
         shard="none",
+        overlap="none",
     )
     assert price_of(plan) == plan.cost.total
     workload = workload_of(network, 4, plan.choices, shared_tensors=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import command
+from tests.commands import forked
 from tests.test_docs import ROOT, install_page
 
 
@@ -23,7 +23,7 @@ def theirs(tmp_path: Path) -> Path:
 
 
 def document(theirs: Path, *args: str) -> Any:
-    status, output, errors = command([*args, "--json"], theirs)
+    status, output, errors = forked([*args, "--json"], theirs)
     assert status == 0, errors
     return json.loads(output)
 
@@ -95,14 +95,14 @@ def test_what_it_cannot_charge_is_refused_and_without_the_package_it_is_unknown(
     theirs: Path,
 ) -> None:
     asked = ["solve", "sfc", "--cost", "messages"]
-    assert command([*asked, "--level-weights", "8,4,2,1"], theirs) == (
+    assert forked([*asked, "--level-weights", "8,4,2,1"], theirs) == (
         2,
         "",
         "hypar-opt: --level-weights goes with --cost bytes, not with messages\n",
     )
     elsewhere = theirs / "elsewhere"
     elsewhere.mkdir()
-    status, _, errors = command(asked, elsewhere)
+    status, _, errors = forked(asked, elsewhere)
     assert status == 2
     assert errors.startswith("hypar-opt: unknown cost 'messages'"), errors
 
@@ -115,6 +115,6 @@ def test_dollars_are_the_seconds_of_all_accelerators_at_their_price(theirs: Path
     # Each charge is rounded by itself: of each layer and level at most four.
     assert abs(dollars["cost"]["total"] - exact) <= 11 * 6 * 4
     assert dollars["solver"]["status"] == "optimal"
-    status, _, errors = command([*asked[:2], "--array", "hmc-htree-4", "--cost", "dollars"], theirs)
+    status, _, errors = forked([*asked[:2], "--array", "hmc-htree-4", "--cost", "dollars"], theirs)
     refused = "hypar-opt: dollars has prices of a100-4x8, h100-8x8, not of hmc-htree-4"
     assert (status, errors.strip()) == (2, refused)

@@ -123,7 +123,7 @@ def test_a_layer_takes_its_longest_part_by_hand(
     assert ho.run(plan).agrees
 
 
-@pytest.mark.parametrize("seed", slow_after(12, range(300)))
+@pytest.mark.parametrize("seed", slow_after(6, range(300)))
 def test_price_events_and_second_price_of_random_shares_are_those_by_hand(seed: int) -> None:
     """One layer, whose operations alone take time, of any batch and channels at any shares."""
     rng = Random(seed)
@@ -174,7 +174,7 @@ def test_fewest_and_most_indices_hold_for_all_shares_between_corners(parts: int)
                 assert share.min_indices(size) <= own <= share.max_indices(size)
 
 
-@pytest.mark.parametrize("seed", slow_after(6, range(60)))
+@pytest.mark.parametrize("seed", slow_after(3, range(60)))
 def test_the_least_of_all_shares_is_the_least_of_all_counts_by_hand(seed: int) -> None:
     """Where operations alone take time: each number of indices that the first part may have."""
     rng = Random(seed)
@@ -200,7 +200,7 @@ def test_the_least_of_all_shares_is_the_least_of_all_counts_by_hand(seed: int) -
     assert least == pytest.approx(plan.cost.total, rel=1e-5)
 
 
-@pytest.mark.parametrize("seed", slow_after(2, range(80)))
+@pytest.mark.parametrize("seed", slow_after(1, range(80)))
 def test_the_bound_over_all_shares_is_the_least_of_all_plans_at_all_shares(seed: int) -> None:
     """Every plan at every share at which any part has another number of indices of an axis."""
     rng = Random(seed)
@@ -303,7 +303,7 @@ def test_rounds_between_three_groups_take_as_long_as_their_longest_messages(
     assert sum(link.bytes for link in step.links) == pytest.approx(2 * moved, rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", slow_after(8, range(200)))
+@pytest.mark.parametrize("seed", slow_after(4, range(200)))
 def test_a_step_of_groups_takes_no_longer_than_its_price(seed: int) -> None:
     """Groups begin a round together; below H1 one that is ahead need not wait."""
     rng = Random(seed)

@@ -9,9 +9,9 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.execution.formats import FORMATS
-from tests.cli.shell import Shell
-from tests.commands import command
+from tests.cli.shell import Shell, command
 from tests.execution.small_networks import decoder
+from tests.slow import slow_off_diagonal
 from tests.strategies.groups import nodes
 
 PLANS = {
@@ -30,8 +30,7 @@ def solved(file: str) -> ho.Plan:
     return ho.solve(network, reading="executed", **arguments)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("file", PLANS)
+@pytest.mark.parametrize(("name", "file"), slow_off_diagonal([*FORMATS], [*PLANS]))
 def test_a_plan_is_written_or_refused_in_a_line(
     name: str, file: str, tmp_path: Path, shell: Shell
 ) -> None:

@@ -13,6 +13,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import drawn_network, drawn_programs
+from tests.slow import slow_after
 
 
 def program_of(description: dict[str, object], rows: list[list[int]]) -> tuple[ho.Network, Program]:
@@ -24,7 +25,7 @@ def program_of(description: dict[str, object], rows: list[list[int]]) -> tuple[h
     )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", slow_after(30, range(60)))
 def test_tied_channels_have_one_label(seed: int) -> None:
     network = drawn_network(seed)
     for program in drawn_programs(network, seed, 3):
@@ -42,7 +43,7 @@ def test_tied_channels_have_one_label(seed: int) -> None:
                     assert (left == right).all()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", slow_after(30, range(60)))
 def test_an_axis_has_bits_only_where_it_is_split(seed: int) -> None:
     network = drawn_network(seed)
     for program in drawn_programs(network, seed, 3):

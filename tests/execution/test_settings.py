@@ -21,7 +21,7 @@ from hypar_opt.plan.configuration import Configuration, shardings_of
 from hypar_opt.planning.priced import plan_of_configuration
 from hypar_opt.workload.parallelism import RECOMPUTED
 from tests import slow
-from tests.commands import command
+from tests.cli.shell import command
 from tests.execution.settings_keys import KEYS
 from tests.execution.settings_readers import PARSERS, READERS, Values, own
 

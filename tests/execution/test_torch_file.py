@@ -16,7 +16,7 @@ from hypar_opt.execution.export import _program, torch_file
 from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.sharding.layouts import WHOLE
 from hypar_opt.workload.network import Network
-from tests.commands import command
+from tests.cli.shell import command
 from tests.execution.small_networks import chain, cnn, enlarged, gpt
 
 CHOICES = ("data", "model", "output")

@@ -18,7 +18,7 @@ from hypar_opt.plan.stages import Stages, even_stages
 from hypar_opt.planning.priced import plan_of_stages
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.stages import cuts
-from tests.commands import command
+from tests.cli.shell import command
 from tests.execution.test_torch_file import tables
 from tests.instance.test_staged import nodes, problem, solved
 

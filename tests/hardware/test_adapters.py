@@ -13,7 +13,7 @@ from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
 from hypar_opt.hardware.arrays import load
 from hypar_opt.studies.simulation import per_second
-from tests.commands import command
+from tests.cli.shell import command
 from tests.slow import slow_after
 
 FABRIC = 160 * 10**9

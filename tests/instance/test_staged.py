@@ -33,7 +33,7 @@ from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import part_word
 from hypar_opt.workload.stages import Message, cuts, cuts_between_blocks, stage_of
 from hypar_opt.workload.tensors import workload_of
-from tests.slow import slow_off_diagonal
+from tests.slow import slow_after, slow_off_diagonal
 
 SMALL, UNTIED = (
     gpt(layers=4, hidden=32, heads=4, tokens=8, vocabulary=64, tied=tied) for tied in (True, False)
@@ -157,7 +157,7 @@ def test_a_plan_in_stages_is_charged_what_they_say(parts: int, micro_batches: in
         assert [own.seconds for own in cost.stages] == [float(own) for own in seconds]
 
 
-@pytest.mark.parametrize(("parts", "chunks"), [(2, 1), (4, 1), (2, 2)])
+@pytest.mark.parametrize(("parts", "chunks"), slow_after(2, [(4, 1), (2, 2), (2, 1)]))
 def test_a_plan_in_stages_is_read_as_it_was_written(
     parts: int, chunks: int, tmp_path: Path
 ) -> None:

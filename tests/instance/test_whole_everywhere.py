@@ -161,7 +161,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "sizes", "batch", "choices"), slow_after(30, CASES))
+@pytest.mark.parametrize(("name", "sizes", "batch", "choices"), slow_after(15, CASES))
 def test_an_even_plan_is_the_least_of_those_that_are_as_little_whole_as_can_be(
     name: str, sizes: tuple[int, ...], batch: int, choices: int
 ) -> None:

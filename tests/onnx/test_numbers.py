@@ -37,6 +37,7 @@ from tests.onnx.with_weights import (
     one_device,
     with_values,
 )
+from tests.slow import slow_after
 
 
 class Case(NamedTuple):
@@ -45,7 +46,10 @@ class Case(NamedTuple):
     network: ho.Network
 
 
-@pytest.fixture(scope="module", params=MODELS)
+# Of three the layers are among those of the others.
+@pytest.fixture(
+    scope="module", params=slow_after(7, sorted(MODELS, key=("mlp", "lenet", "gpt").__contains__))
+)
 def case(request: Any, tmp_path_factory: Any) -> Case:
     path = tmp_path_factory.mktemp("models") / f"{request.param}.onnx"
     model = MODELS[request.param]()

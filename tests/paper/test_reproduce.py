@@ -23,8 +23,7 @@ from hypar_opt.paper.rows import Measure, published
 from hypar_opt.paper.surfaces import surface
 from hypar_opt.paper.verdicts import is_unexpected, judge, rule_of, rules
 from hypar_opt.planning.solve import solve
-from tests.cli.shell import Shell
-from tests.commands import command
+from tests.cli.shell import Shell, command
 from tests.paper.reproduced import reproduced
 
 Capture = pytest.CaptureFixture[str]

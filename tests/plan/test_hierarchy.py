@@ -14,7 +14,7 @@ import hypar_opt as ho
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.arguments import problem_of
-from tests.commands import command
+from tests.cli.shell import command
 
 SIZES = st.lists(st.integers(2, 5), max_size=4).map(tuple)
 

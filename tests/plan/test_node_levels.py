@@ -9,7 +9,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.arrays import load
-from tests.commands import command
+from tests.cli.shell import command
 
 GPT = "gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=128"
 

@@ -25,9 +25,9 @@ from tests.slow import slow_after
 @pytest.mark.parametrize(
     ("name", "asked", "form"),
     [
-        *slow_after(4, [(name, {}, TableProof) for name in PAPER_NETWORKS]),
+        *slow_after(2, [(name, {}, TableProof) for name in PAPER_NETWORKS]),
         *slow_after(
-            4,
+            2,
             [(name, {"levels": 3, "choices": CHOICES}, TableProof) for name in PAPER_NETWORKS],
         ),
         ("resnet-18", {"levels": 2}, FlowProof),

@@ -142,7 +142,7 @@ def tied_inside() -> ho.Network:
     return ho.Network.model_validate({**described, "layer": layers})
 
 
-@pytest.mark.parametrize("tied", ["all", "none", "inside"])
+@pytest.mark.parametrize("tied", slow_after(2, ["all", "inside", "none"]))
 def test_units_take_no_more_by_themselves_than_in_a_stage(tied: str) -> None:
     """Gradients of small layers share latencies in buckets, and tied weights are a stage's once."""
     plan = planned(tied_inside()) if tied == "inside" else small(tied=tied == "all")

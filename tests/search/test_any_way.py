@@ -60,7 +60,7 @@ def drawn(rng: Random, *, layers: int, levels: int, choices: int) -> tuple[ho.Ne
         return network, asked
 
 
-@pytest.mark.parametrize("seed", slow_after(12, range(300)))
+@pytest.mark.parametrize("seed", slow_after(6, range(300)))
 def test_classes_over_equal_links_find_what_the_elimination_of_all_states_finds(
     seed: int,
 ) -> None:
@@ -108,7 +108,7 @@ def ways_of(network: ho.Network, problem: Problem, words: Sequence[str], count: 
     return tables
 
 
-@pytest.mark.parametrize("seed", slow_after(8, range(300)))
+@pytest.mark.parametrize("seed", slow_after(4, range(300)))
 def test_no_way_of_training_takes_less_than_rings_that_may_be_cut(seed: int) -> None:
     """Node by node and state by state, whatever is split of weights, from whichever levels on."""
     rng = Random(seed)
@@ -136,7 +136,7 @@ def test_no_way_of_training_takes_less_than_rings_that_may_be_cut(seed: int) -> 
         assert all((np.min(once, axis=0) <= own).all() for _, own in searched)
 
 
-@pytest.mark.parametrize("seed", slow_after(8, range(100)))
+@pytest.mark.parametrize("seed", slow_after(4, range(100)))
 def test_a_plan_of_too_many_states_has_a_bound_on_all_ways_of_training(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ def baselines_of(plan: ho.Plan) -> list[ho.Plan]:
     return every
 
 
-@pytest.mark.parametrize("seed", slow_after(8, range(300)))
+@pytest.mark.parametrize("seed", slow_after(4, range(300)))
 def test_what_does_not_fit_disproves_no_bound_and_is_said_not_to(seed: int, tmp_path: Path) -> None:
     network, asked = drawn(seed)
     training = {"micro_batches": 1, "recompute": "none", "shard": "none"}

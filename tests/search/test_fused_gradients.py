@@ -100,7 +100,7 @@ def test_what_rounds_know_of_boundaries_is_what_they_find(
     assert costs == [costs[0]] * len(costs)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", slow_after(10, range(20)))
 def test_equal_shares_charge_no_plan_more_and_equal_gradients_alike(seed: int) -> None:
     """In every state of every node: what plans within a memory are bounded by."""
     network, asked = drawn(seed)

@@ -64,7 +64,7 @@ def gpt() -> ho.Network:
     return ho.Network.model_validate(GPT)
 
 
-@pytest.mark.parametrize("seed", slow_after(6, range(80)))
+@pytest.mark.parametrize("seed", slow_after(3, range(80)))
 def test_the_joint_optimum_is_the_cheapest_plan_and_solvers_agree_on_it(seed: int) -> None:
     """All 2^(L H) plans are priced; of equals every exact solver returns the first."""
     rng = Random(seed)
@@ -93,7 +93,7 @@ def test_the_joint_optimum_is_the_cheapest_plan_and_solvers_agree_on_it(seed: in
         check_certificate(plan, certify(plan))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", slow_after(15, range(30)))
 def test_level_by_level_is_algorithm_2(seed: int) -> None:
     """Each level's cheapest row, given those above it; of equals the first from the last layer."""
     network, asked = random_graph_problem(Random(seed), constrained=False)

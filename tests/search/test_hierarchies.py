@@ -19,7 +19,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators.axes import FALLBACK_REPLICATED
 from hypar_opt.workload.parallelism import CHOICES
-from tests.commands import command
+from tests.cli.shell import command
 from tests.simulator.plans import array
 from tests.slow import slow_after
 from tests.strategies.graph_problems import every_plan_of, plans_of

@@ -58,7 +58,7 @@ def test_levels_bound_what_pairs_of_states_are_charged(seed: int) -> None:
         assert (charged >= np.array(bound).T).all()
 
 
-@pytest.mark.parametrize("seed", slow_after(20, range(300)))
+@pytest.mark.parametrize("seed", slow_after(8, range(300)))
 def test_a_chain_that_is_bounded_has_the_optimum_of_all_states(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

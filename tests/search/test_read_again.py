@@ -30,11 +30,9 @@ def calls(plan: ho.Plan, file: Path) -> Iterator[list[str]]:
 
 # Problems 13, 16 and 26 take a search 7 to 17 seconds each.
 @pytest.mark.parametrize("first", slow_after(1, [7, 32, *range(12, 32, 5), *range(37, 502, 5), 2]))
-def test_a_plan_that_is_written_is_read(
-    first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_that_is_written_is_read(first: int, tmp_path: Path, shell: Shell) -> None:
     """Also where memory binds, groups are unequal, training is stated in part, or tokens split."""
-    shell, file = Shell(monkeypatch, capsys), tmp_path / "plan.json"
+    file = tmp_path / "plan.json"
     for seed in range(first, first + 5):
         network, asked = any_problem(seed)
         try:

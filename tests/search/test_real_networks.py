@@ -71,7 +71,7 @@ def test_transformers_are_narrow(name: str) -> None:
 
 
 @pytest.mark.parametrize("batch", slow_after(1, BATCHES))
-@pytest.mark.parametrize("name", slow_after(8, sorted(NINE, key="densenet121".__eq__)))
+@pytest.mark.parametrize("name", slow_after(4, sorted(NINE, key="densenet121".__eq__)))
 def test_programs_find_the_same_optimum(name: str, batch: int) -> None:
     """The tables of four levels, which begin with those of fewer; and of all levels together."""
     instance = Instance(network(name), problem_of(network(name), batch=batch, levels=4))

@@ -305,7 +305,7 @@ def test_a_route_is_looked_for_no_farther_than_its_end() -> None:
     assert len(left) <= 2 * 8
 
 
-@pytest.mark.parametrize("largest", [1, 3, 1000])
+@pytest.mark.parametrize("largest", slow.slow_after(2, [1, 1000, 3]))
 def test_capacities_are_solved_the_same_however_much_is_joined_at_once(largest: int) -> None:
     rng = np.random.default_rng(11)
     for number in range(20):

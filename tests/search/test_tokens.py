@@ -128,7 +128,7 @@ def has_tokens(network: ho.Network) -> bool:
     return not bool(lacks.all())
 
 
-@pytest.mark.parametrize("seed", slow_after(8, range(100)))
+@pytest.mark.parametrize("seed", slow_after(4, range(100)))
 def test_searches_find_the_best_of_all_plans(seed: int) -> None:
     rng = random.Random(seed)
     network = attention(2, 4, 6)

@@ -18,7 +18,7 @@ from hypar_opt.simulator.run import run as run_tasks
 from hypar_opt.simulator.run import run_by_events
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import ComputeTask, ExchangeKind, ExchangeTask, Task, predecessors
-from tests.commands import command
+from tests.cli.shell import command
 from tests.slow import slow_off_diagonal
 
 NETWORK = ho.gpt(layers=2, hidden=1024, heads=8, tokens=2048, vocabulary=1000)

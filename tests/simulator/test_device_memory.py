@@ -363,13 +363,13 @@ def test_between_groups_the_fullest_is_shown_by_its_name() -> None:
 
 
 def test_the_command_prints_a_table_and_the_peak(tmp_path: Path, shell: Shell) -> None:
-    network = "gpt:layers=12,hidden=64,heads=8,tokens=32,vocabulary=1024"
+    network = "gpt:layers=4,hidden=64,heads=8,tokens=32,vocabulary=1024"
     call = ["memory", network, "--array", "h100-8", "--batch", "8", "--optimizer", "adam"]
     printed = shell.output(*call, "--recompute", "full", "--shard", "state")
     assert "full recomputation, optimizer state sharded (ZeRO-1)" in printed
-    assert "decoder.0-11.attention x12" in printed
+    assert "decoder.0-3.attention x4" in printed
     assert "Peak at loss, with " in printed
-    assert "GB of 85 GB per accelerator, 79.99 GB to spare; reserve 5 GB." in printed
+    assert "GB of 85 GB per accelerator, 80 GB to spare; reserve 5 GB." in printed
     picture, file = tmp_path / "m.svg", tmp_path / "plan.json"
     document = shell.document(*call, "--picture", picture)
     assert picture.read_text().startswith("<svg")

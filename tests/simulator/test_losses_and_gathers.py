@@ -25,8 +25,7 @@ from hypar_opt.simulator.memory import reserved_by, reserved_by_nodes
 from hypar_opt.step.states import states_from_rows
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import CHOICES
-from tests.cli.shell import Shell
-from tests.commands import command
+from tests.cli.shell import Shell, command
 from tests.execution import small_networks
 from tests.strategies.written_plans import with_loss
 
@@ -284,7 +283,8 @@ def test_what_fits_says_by_how_much(tmp_path: Path, shell: Shell) -> None:
         assert "fits: " in said or words == ["solve"]
         if words != ["solve"]:
             assert " to spare; reserve " in said
-    whole = ["solve", "llama-7b", "--array", "h100-8", "--batch", "64", "--solver", "data"]
+    wide = "gpt:layers=2,hidden=8192,heads=64,tokens=2048,vocabulary=32000"
+    whole = ["solve", wide, "--array", "h100-8", "--batch", "512", "--solver", "data"]
     assert shell(*whole, "--output", file)[0] == 0
     stated = ["--micro-batches", "1", "--shard", "none", "--recompute", "none"]
     said = " ".join(shell("memory", file, *stated)[1].split())

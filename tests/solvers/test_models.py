@@ -15,7 +15,7 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.solvers.ilp.formulate import formulate
 from tests.commands import ended
-from tests.slow import fewer
+from tests.slow import fewer, slow_after
 
 PROGRAMS = ("ilp", "cpsat")
 LAYERS = 7
@@ -102,7 +102,7 @@ def test_another_suffix_is_refused_by_name(name: str, tmp_path: Path) -> None:
         SOLVERS[name]().solve(chain(2), SolverOptions(export=tmp_path / "model.txt"))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", slow_after(4, range(8)))
 @pytest.mark.parametrize("choices", [2, 3])
 def test_costs_of_sixteen_digits_are_told_apart_and_ties_settled(seed: int, choices: int) -> None:
     """Most digits are the same, and the last few decide, or tie."""

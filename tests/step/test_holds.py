@@ -93,7 +93,7 @@ def of_accelerators(program: Program, hold: Hold) -> list[int]:
     return amounts
 
 
-@pytest.mark.parametrize("seed", slow_after(20, range(200)))
+@pytest.mark.parametrize("seed", slow_after(10, range(200)))
 def test_all_accelerators_hold_what_states_do_and_the_fullest_what_a_plan_does(seed: int) -> None:
     for _, program, step in drawn_steps(seed):
         nodes = np.arange(len(step.holds))

@@ -25,6 +25,7 @@ from hypar_opt.workload.recomputation import with_repeats
 from hypar_opt.workload.repeats import Repeats
 from hypar_opt.workload.shards import shards_of
 from tests.execution.drawn import drawn_network, drawn_programs
+from tests.slow import slow_after
 
 SIZES = ((2,), (2, 2), (3, 2), (2, 2, 2), (2, 3, 2))
 UNMOVED = (StepKind.SLICE, StepKind.PAD)
@@ -45,7 +46,7 @@ def places(exchanges: Iterable[Collective], *tensors: str) -> list[tuple[StepKin
     return [(exchange.kind, exchange.level) for exchange in exchanges if exchange.tensor in tensors]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", slow_after(15, range(30)))
 def test_a_conversion_and_its_error_move_step_by_step(seed: int) -> None:
     """As `hypar_opt.sharding.conversions` orders them: duals in reverse on the way back."""
     for program in programs(seed):
@@ -67,7 +68,7 @@ def test_a_conversion_and_its_error_move_step_by_step(seed: int) -> None:
                     ]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", slow_after(15, range(30)))
 def test_partial_sums_are_scattered_before_the_pool_and_their_errors_gathered(seed: int) -> None:
     """As many elements as the steps from a node's output to how it is stored, in their order."""
     for program in programs(seed):

@@ -14,7 +14,7 @@ from hypar_opt.hardware.arrays import load
 from hypar_opt.studies.calibration import calibrate
 from hypar_opt.studies.validation.calculated import Calculator
 from hypar_opt.studies.validation.machines import machine_of
-from tests.commands import command
+from tests.cli.shell import command
 from tests.studies.test_validation import ROW, written
 
 TRUE = {"gemm": 0.61, "elementwise": 0.43, "flash": 0.37}

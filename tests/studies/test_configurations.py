@@ -41,8 +41,7 @@ from hypar_opt.studies.configurations import (
     pins,
 )
 from hypar_opt.units import format_si
-from tests.cli.shell import Shell
-from tests.commands import command
+from tests.cli.shell import Shell, command
 from tests.slow import slow_after
 
 TINY = "gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=100"
@@ -115,12 +114,12 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     slow_after(
         1,
         [
-            (network, array, batch)
-            for network, array, batch in product(
+            (TINY, "h100-8", 8),
+            *product(
                 ("gpt2", "bert-base", "vit-b16", "llama-7b", "t5-base", "mixtral-8x7b"),
                 ("h100-8", "a100-8", "rtx4090x4", "v100-16", "h100-8x8"),
                 (8, 64, 512),
-            )
+            ),
         ],
     ),
 )

@@ -27,9 +27,13 @@ BYTES: list[dict[str, Any]] = [
 TIME: list[dict[str, Any]] = [
     {"network": "lenet-c", "array": "hmc-torus-16", "cost": "time"},
     {"network": "lenet-c", "array": "hmc-torus-16", "settings": {"collective": "ring"}},
-    {"network": "lenet-c", "array": "h100-8", "bucket": 0},
-    {"network": "lenet-c", "array": "h100-8", "batch": 30, "runnable": False},
-    {"network": "gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=512", "array": "a100-8"},
+    {"network": "lenet-c", "array": "h100-8", "bucket": 0, "overlap": "none"},
+    {"network": "lenet-c", "array": "h100-8", "batch": 30, "runnable": False, "overlap": "none"},
+    {
+        "network": "gpt:layers=2,hidden=64,heads=4,tokens=32,vocabulary=512",
+        "array": "a100-8",
+        "overlap": "none",
+    },
 ]
 
 

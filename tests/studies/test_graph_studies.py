@@ -85,7 +85,7 @@ def small(rng: Random, most_plans: int, levels: int) -> Network:
             return network
 
 
-@pytest.mark.parametrize("seed", slow_after(4, range(40)))
+@pytest.mark.parametrize("seed", slow_after(2, range(40)))
 @pytest.mark.parametrize("objective", ["bytes", "time", "energy"])
 def test_each_explored_plan_costs_what_it_is_priced_and_simulated_at(
     seed: int, objective: str

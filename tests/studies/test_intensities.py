@@ -16,7 +16,7 @@ from tests.cli.shell import Shell
 
 PROBLEMS: list[dict[str, Any]] = [
     {"network": "lenet-c", "array": "a100-4x8"},
-    {"network": "alexnet", "array": "h100-8"},
+    {"network": "alexnet", "array": "h100-8", "overlap": "none"},
     {"network": "lenet-c", "array": "a100-4x8", "cost": "time", "place": True, "overlap": "none"},
     {"network": "resnet-18", "array": "h100-8", "search": "levelwise", "cost": "bytes"},
 ]
@@ -50,7 +50,7 @@ def test_a_plan_is_drawn_with_its_layers_named_apart(shell: Shell, tmp_path: Pat
     pytest.importorskip("altair")
     from hypar_opt.display.figures import layers_roofline
 
-    plan = ho.solve("vgg-a", array="h100-8")
+    plan = ho.solve("alexnet", array="h100-8", overlap="none")
     rows = layers_roofline(plan).to_dict()["datasets"]["layers"]
     _, layers = intensities(plan)
     assert {row["intensity"] for row in rows} == {own.intensity for own in layers}

@@ -46,7 +46,7 @@ def points(front: ParetoFront) -> list[tuple[int, Fraction]]:
     return [(point.memory, Fraction(point.total)) for point in front]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", slow_after(10, range(20)))
 def test_the_front_in_bytes_is_that_of_every_plan(seed: int) -> None:
     """Any reading, choices, weights of levels and constraints."""
     network, asked = random_problem(Random(seed), longest=4, most_levels=3, most_plans=2**9)
@@ -74,7 +74,7 @@ def test_a_front_on_levels_of_other_sizes_is_that_of_every_plan(seed: int) -> No
     assert fronts.document()["parts"] == list(sizes)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", slow_after(4, range(8)))
 def test_the_fronts_in_time_and_energy_are_those_of_every_plan(seed: int) -> None:
     rng = Random(seed)
     choices = CHOICES[: rng.choice([2, 3])]

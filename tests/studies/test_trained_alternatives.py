@@ -19,7 +19,7 @@ from hypar_opt.studies import alternatives
 from hypar_opt.studies.alternatives import best_plans
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
-from tests.commands import command
+from tests.cli.shell import command
 from tests.search.test_within_memory import drawn
 from tests.slow import slow_after
 from tests.strategies.ways_of_training import counted, every_trained, words_on

@@ -18,7 +18,7 @@ from hypar_opt.studies.validation import calculated
 from hypar_opt.studies.validation.calculated import CalculatedStep, Calculator
 from hypar_opt.studies.validation.machines import array_of, known_machines, read_constants
 from hypar_opt.studies.validation.rows import read_steps
-from tests.commands import command
+from tests.cli.shell import command
 from tests.slow import slow_off_diagonal
 
 ROW: dict[str, Any] = {

@@ -18,7 +18,7 @@ from hypar_opt.studies.crosscheck import CrosscheckRow
 from hypar_opt.studies.random_networks import random_networks
 from hypar_opt.workload.stages import cuts_between_blocks
 from tests.cli.shell import Shell, written
-from tests.commands import command
+from tests.commands import forked
 from tests.slow import slow_after
 
 ALL = "dp,cut,ilp,cpsat,brute"
@@ -62,7 +62,10 @@ def test_all_solvers_agree_whatever_is_asked(
         2,
         [
             ("sconv", {"stages": "auto"}),
-            ("lenet-c", {"stages": 2, "memory": 3_700_000, "optimizer": "adam"}),
+            (
+                "lenet-c",
+                {"stages": 2, "memory": 3_700_000, "optimizer": "adam", "micro_batches": 2},
+            ),
             ("lenet-c", {"stages": 2, "schedule": "gpipe"}),
         ],
     ),
@@ -213,7 +216,7 @@ def test_a_third_partys_solver_takes_part_and_a_liar_is_found(tmp_path: Path) ->
         "        return SolveResult(zeros, cost, Status.OPTIMAL, cost)\n"
     )
     written(tmp_path, {"theirs": module}, ["[hypar_opt.solvers]", "boaster = theirs:Boaster"])
-    done = command(["verify", "lenet-c", "--solvers", "dp,boaster", "--json"], tmp_path)
+    done = forked(["verify", "lenet-c", "--solvers", "dp,boaster", "--json"], tmp_path)
     assert done.status == 1
     assert {row["verdict"] for row in json.loads(done.output)["rows"]} == {"disagrees"}
     assert "4 of 4 disagree; first dp on Lenet-c, levelwise" in done.errors

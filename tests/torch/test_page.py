@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="make torch runs these with PyTorch")
 
-from tests.commands import command
+from tests.commands import forked
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "torch.md").read_text()
@@ -36,7 +36,7 @@ def test_the_example_prints_what_the_page_shows(section: str, tmp_path: Path) ->
     (tmp_path / "transformer.toml").write_text(first["toml"])
     (tmp_path / "train.py").write_text(script)
     for line in re.findall(r"^\$ hypar-opt (.*)$", first["console"], re.M):
-        done = command(line.split(), tmp_path)
+        done = forked(line.split(), tmp_path)
         assert done.status == 0, done.errors
     torchrun, _, expected = first["sh"].removeprefix("$ ").partition("\n")
     assert torchrun.startswith("torchrun ")
@@ -66,5 +66,5 @@ def test_modules_are_the_networks_that_the_page_shows(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (0, expected), ran.stderr
     (commands,) = (text for kind, text in blocks if kind == "sh")
     for line in commands.splitlines():
-        done = command(line.removeprefix("hypar-opt ").split(), tmp_path)
+        done = forked(line.removeprefix("hypar-opt ").split(), tmp_path)
         assert done.status == 0, done.errors

@@ -20,7 +20,7 @@ from hypar_opt.workload.operators.kernels import ALL_FUSED
 from hypar_opt.workload.recomputation import recomputed_words, repeats_of
 from hypar_opt.workload.repeats import EPILOGUE, INPUTS, PASS
 from hypar_opt.workload.tensors import workload_of
-from tests.commands import command
+from tests.cli.shell import command
 from tests.execution import small_networks
 from tests.execution.drawn import drawn_network, drawn_programs
 from tests.execution.virtual.test_training import program_of, trained

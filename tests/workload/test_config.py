@@ -20,7 +20,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.models.config import DECODERS
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.operators.experts import Router
-from tests.commands import command
+from tests.cli.shell import command
 
 RECORDED = json.loads(Path("tests/data/configs.json").read_text())
 

@@ -24,7 +24,7 @@ from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import ADDENDS, DATA_CHOICE, OUTPUT, REPLICATED, Contraction
 from hypar_opt.workload.parallelism import CHOICES, EVERY_CHOICE, PAPERS_CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
-from tests.commands import command
+from tests.commands import forked
 from tests.strategies.networks import networks
 from tests.strategies.plans import READINGS
 from tests.test_docs import ROOT, install_page
@@ -154,7 +154,7 @@ def elsewhere(tmp_path: Path) -> Path:
 
 
 def hypar(folder: Path, *args: str, status: int = 0) -> str:
-    done = command(list(args), folder)
+    done = forked(list(args), folder)
     assert done.status == status, done.errors
     return done.errors if status else done.output
 

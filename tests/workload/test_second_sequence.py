@@ -14,6 +14,7 @@ from tests.choices import WITH_TOKENS
 from tests.execution.drawn import drawn_programs, run_as_one_device
 from tests.execution.small_networks import translator
 from tests.execution.virtual.test_arithmetic import assert_gradients_are_slopes
+from tests.slow import slow_after
 
 TOKEN = {"name": "token", "kind": "embedding", "features": 8}
 
@@ -41,7 +42,7 @@ def test_the_gradient_of_a_table_is_of_both_sequences() -> None:
     assert_gradients_are_slopes(translator(), seed=0)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", slow_after(4, range(8)))
 def test_bytes_and_numbers_are_those_modelled_and_of_one_device(seed: int) -> None:
     """Also where either sequence's tokens are split."""
     for program in drawn_programs(translator(), seed, 3, ((2,), (2, 2)), choices=WITH_TOKENS):

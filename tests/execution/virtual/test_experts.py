@@ -100,12 +100,12 @@ def test_a_token_has_the_weighted_sum_of_its_experts_that_have_a_slot_left(seed:
         assert np.allclose(made["combine"], expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", slow_after(4, range(8)))
 def test_gradients_of_routers_and_experts_are_the_slopes_of_the_loss(seed: int) -> None:
     assert_gradients_are_slopes(mixture(seed), seed)
 
 
-@pytest.mark.parametrize("seed", slow_after(6, range(200)))
+@pytest.mark.parametrize("seed", slow_after(3, range(200)))
 def test_bytes_and_numbers_are_those_modelled_and_of_one_device(seed: int) -> None:
     """Of any split: images, groups of tokens, experts, features; also where these are uneven."""
     network, sizes = mixture(seed), ((2,), (2, 2), (4,), (3,))

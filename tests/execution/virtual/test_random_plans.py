@@ -50,7 +50,7 @@ def programs(part: int) -> Iterator[tuple[int, ho.Network, Program]]:
             yield seed, network, program
 
 
-@pytest.mark.parametrize("seed", slow_after(20, range(200)))
+@pytest.mark.parametrize("seed", slow_after(10, range(200)))
 def test_levels_of_other_sizes_move_what_is_charged(seed: int) -> None:
     """Levels of three, four and six parts: by steps, cost model, proofs, and on devices.
 
@@ -72,7 +72,7 @@ def test_levels_of_other_sizes_move_what_is_charged(seed: int) -> None:
         assert sum(row.counted for row in result.exchanges) == moved
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", slow_after(20, range(40)))
 def test_a_level_of_four_reduces_and_gathers_what_two_of_two_do(seed: int) -> None:
     """All-to-alls, too, where they cross both at once: by themselves each moves a half.
 
