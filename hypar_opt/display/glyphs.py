@@ -34,7 +34,7 @@ from hypar_opt.workload.operators.axes import (
     REPLICATED,
     ROWS,
     TOKENS,
-    in_one_part,
+    one_part_choice,
 )
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.parallelism import ALL_CHOICES, PART_WORDS
@@ -113,7 +113,7 @@ _STORED = {
 @cache
 def symbol_of_part(word: str) -> Symbol:
     """Return the symbol of layers that are all in one part of H1."""
-    choice = in_one_part(word)
+    choice = one_part_choice(word)
     assert choice is not None, f"{word} should be a part of H1"
     # Cells of a page as those of `whole`, by another glyph.
     return WHOLE_SYMBOL._replace(glyph=choice.glyph, ascii_glyph=choice.ascii_glyph)

@@ -20,7 +20,7 @@ from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_json, shown
 from hypar_opt.errors import InputError, unknown
 from hypar_opt.models.config_keys import Config
-from hypar_opt.workload.omitted import slots_in_words
+from hypar_opt.workload.omitted import described_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -612,7 +612,7 @@ class _DecoderLayers:
         group = gcd(GROUP, self.tokens)
         share = -(-top_k * group // experts)
         self.notes.remarks[
-            f"{slots_in_words(share, group)}: what it would take beyond is dropped, where the"
+            f"{described_slots(share, group)}: what it would take beyond is dropped, where the"
             " model drops none"
         ] = None
         self._leave_out_of_experts()

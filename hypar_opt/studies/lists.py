@@ -105,10 +105,10 @@ def operators() -> Rows:
 def choices() -> Rows:
     """List what --choices takes, and what each kind of layer splits under it."""
     from hypar_opt.workload.operators import OPERATORS
-    from hypar_opt.workload.parallelism import EVERY_CHOICE, LEFT_WHOLE
+    from hypar_opt.workload.parallelism import CHOICES_WITH_QUERIES, WHOLE_LAYER
 
     rows = []
-    for word in EVERY_CHOICE:
+    for word in CHOICES_WITH_QUERIES:
         kinds: dict[str, Any] = {}
         for name in OPERATORS:
             choice = OPERATORS[name].choices.get(word)
@@ -119,7 +119,7 @@ def choices() -> Rows:
             for split, of_split in kinds.items()
         ]
     kinds_of_whole = "every other, where no split of it fits"
-    rows.append({"name": LEFT_WHOLE, "splits": "nothing", "kinds": kinds_of_whole})
+    rows.append({"name": WHOLE_LAYER, "splits": "nothing", "kinds": kinds_of_whole})
     return rows
 
 

@@ -28,7 +28,7 @@ from hypar_opt.plan.costs import json_number
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.order import exchanges_of_step
-from hypar_opt.workload.early_stop import needed_again, reads_back
+from hypar_opt.workload.early_stop import read_by_backward, reads_back
 from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import recomputed_by_op
@@ -329,7 +329,7 @@ class _Needed:
         self._trained = trained
         again = workload.repeats.recomputed
         self._together = {node for node, first in again.items() if first is not None}
-        self._again = needed_again(workload, again, fused=_WRITTEN, trained=tuple(trained))
+        self._again = read_by_backward(workload, again, fused=_WRITTEN, trained=tuple(trained))
         block_of = {node: block[0] for block in workload.repeats.blocks for node in block}
         self._by_op = recomputed_by_op(workload, block_of, fused=_WRITTEN, trained=trained)
 

@@ -30,7 +30,7 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.sweep.case import CHOICES, Case, network_of, on, place_of
 from hypar_opt.studies.sweep.vary import Variant, as_json, combinations, variants
-from hypar_opt.workload.parallelism import EVERY_CHOICE, PAPERS_CHOICES, stated_choices
+from hypar_opt.workload.parallelism import CHOICES_WITH_QUERIES, PAPERS_CHOICES, stated_choices
 
 SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
 
@@ -286,7 +286,7 @@ def _solver(text: str) -> tuple[str, str | None]:
 def _choices(text: str) -> str:
     choices = text if text == "all" else ",".join(stated_choices(text.split(",")))
     if choices not in ("all", *CHOICES):
-        more = ",".join(EVERY_CHOICE[len(PAPERS_CHOICES) :])
+        more = ",".join(CHOICES_WITH_QUERIES[len(PAPERS_CHOICES) :])
         raise HyparError(
             f"should be 'all', or 'data,model' and some of {more}, in this order, got {text!r}"
         )

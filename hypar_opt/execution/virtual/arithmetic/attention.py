@@ -75,7 +75,7 @@ class AttentionArithmetic(Arithmetic):
         self._sizes = layer.sizes(shard.maps)
         self._causal, self._rotary = bool(layer.causal), layer.rotary
         self._window, self._cap = layer.window, layer.softcap
-        self._windows, self._of_scores = layer.windows, layer.of_scores is not None
+        self._windows, self._of_scores = layer.windows, layer.score_input is not None
         self._scale = layer.scale or 1 / np.sqrt(self._sizes["e"])
         # The features of a head's keys that are no other's, and before those that are turned.
         self._own = self._sizes.get("n", self._sizes["e"])
