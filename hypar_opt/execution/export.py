@@ -1,4 +1,4 @@
-"""Exports of a plan for other programs: its sharded network, a JAX module, a file for PyTorch."""
+"""Exports of a plan: its sharded network, a JAX module, a file for PyTorch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sharded_plan(plan: Plan, *, pads: bool = False, axes_of: AxesOf = mesh_axes)
 
 
 def torch_file(plan: Plan, *, approximate: bool = False) -> str:
-    """Return a Python file that splits one's own PyTorch model as a plan says.
+    """Return a Python file that shards a user's PyTorch model according to a plan.
 
     Parameters
     ----------
@@ -87,9 +87,9 @@ def torch_file(plan: Plan, *, approximate: bool = False) -> str:
 
 
 def _title(plan: Plan, framework: str) -> str:
-    """Return the first paragraphs of a file for one's own model, which computes all that it does.
+    """Return the first paragraphs of a file for a user's own model.
 
-    The plan may be of less.
+    The plan may cover only a part of that model.
     """
     what = f"{plan.network.name}, batch {plan.batch}, on {plan.accelerators} devices"
     said = [f"{what}: a plan of hypar-opt for {framework}.", f"{degrees(plan)}."]
@@ -97,14 +97,14 @@ def _title(plan: Plan, framework: str) -> str:
 
 
 def not_counted(plan: Plan) -> list[str]:
-    """Return a sentence on what the network leaves out of its model, if it does."""
+    """Return a sentence on the parts of the model that the network omits, if any."""
     not_kept = "; ".join(left_out(plan.network.description))
     said = f"Not kept of the model, so that the plan does not count it: {not_kept}."
     return [said] if not_kept else []
 
 
 def check_kept(plan: Plan, approximate: bool) -> None:
-    """Refuse a network that does not keep all of its model, unless that is wanted."""
+    """Refuse a network that omits parts of its model, unless that is accepted."""
     not_kept = left_out(plan.network.description)
     if not_kept and not approximate:
         raise HyparError(
@@ -161,7 +161,7 @@ def _program(plan: Plan) -> Program:
 
 
 def divided_plan(plan: Plan) -> Division:
-    """Return the parts of all tensors that each device has, as a run on virtual devices has them.
+    """Return each device's parts of all tensors, as in a run on virtual devices.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def divided_plan(plan: Plan) -> Division:
 
 
 def jax_shardings(plan: Plan, *, approximate: bool = False) -> str:
-    """Return a Python file with PartitionSpecs for one's own JAX program, by layers' names.
+    """Return a Python file with PartitionSpecs for a user's JAX program, by layer name.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What is known by name: networks, arrays, solvers and more, as ``hypar-opt list`` prints it."""
+"""Everything registered by name: networks, arrays, solvers and more, for ``hypar-opt list``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rows = Sequence[dict[str, Any]]
 
 @checked
 def list(what: str) -> Rows:  # noqa: A001
-    """Return what is known by name, one row of a data frame each.
+    """Return what is registered by name, one row of a data frame each.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
         *(networks, arrays, topologies, costs, operators, choices, formats, solvers, backends),
     )
 }
-"""What lists each kind of thing, by the name of the kind."""
+"""The functions that list, by name."""
 
 
 def _rows(registry: Registry[Any], more: Callable[[Any], dict[str, Any]] = lambda _: {}) -> Rows:

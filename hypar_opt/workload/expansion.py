@@ -64,8 +64,8 @@ def starred(names: Iterable[str], repeats: Sequence[Repeat]) -> list[str]:
     blocks = Counter(block.name for block in repeats)
     for block in repeats:
         numbered = [f"{label}." for label in block.labels]
-        of_all = f"{block.number}-{(block.number or 0) + block.count - 1}"
-        numbers = "*" if blocks[block.name] == 1 else of_all
+        number_range = f"{block.number}-{(block.number or 0) + block.count - 1}"
+        numbers = "*" if blocks[block.name] == 1 else number_range
         first = (name for name in shortened if name.startswith(numbered[0]))
         for rest in [name.removeprefix(numbered[0]) for name in first]:
             members = {before + rest for before in numbered}

@@ -14,7 +14,7 @@ from hypar_opt.display.terminal.console import Column, new_table, table_of, unbr
 from hypar_opt.plan.configuration import key_value_heads
 from hypar_opt.results import Columns
 from hypar_opt.search.degrees import Candidate
-from hypar_opt.studies.configurations import ROW, cuts_in_short, in_words, recomputation
+from hypar_opt.studies.configurations import ROW, abbreviated_cuts, in_words, recomputation
 from hypar_opt.units import COUNT, format_bytes, format_percent, format_si
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _in_short(configurations: Configurations, entry: Evaluated | Candidate) -> d
     """Return the cells that say a row's values in another way, or leave them out."""
     configuration, is_best = entry.configuration, entry is configurations.best
     return {
-        "cuts": cuts_in_short(configuration.cuts) or None,
+        "cuts": abbreviated_cuts(configuration.cuts) or None,
         "recompute": recomputation(configuration, configurations.blocks),
         **({"spare": None} if entry.memory > configurations.capacity else {}),
         **({"over_first": None} if is_best else {}),

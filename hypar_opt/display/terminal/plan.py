@@ -27,7 +27,7 @@ from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.share_of_group import SHARES
 from hypar_opt.search.free_modes import has_wider_choices
 from hypar_opt.search.shares import LEAST
-from hypar_opt.studies.advice import as_executed, refused_baselines
+from hypar_opt.studies.advice import executed_note, refused_baselines
 from hypar_opt.studies.memory import memory
 from hypar_opt.units import format_cost, format_percent, format_ratio, format_si
 from hypar_opt.workload.parallelism import PART_WORDS
@@ -85,7 +85,7 @@ def plan_view(
         )
     parts += [Text(), *baselines_of(plan)]
     # In readings other than `executed`, the total is not the bytes of a run.
-    executed = as_executed(plan.cost)
+    executed = executed_note(plan.cost)
     if executed is not None:
         parts.append(Text(executed))
     if plan.share is not None:
@@ -163,10 +163,10 @@ def _shares(plan: Plan) -> str:
     sentence = f"A layer that H1 splits has {of_groups}"
     if all(word in PART_WORDS for word in plan.parallelism[0]):
         sentence = f"H1 splits no layer; its shares would be {of_groups}"
-    of_all = [row[LEAST] for row in plan.solver.statistics if LEAST in row]
-    if of_all and plan.cost.total:
+    least_totals = [row[LEAST] for row in plan.solver.statistics if LEAST in row]
+    if least_totals and plan.cost.total:
         # Rounded up, as it is a bound.
-        saved = ceil(10_000 * max(0.0, 1 - of_all[0] / plan.cost.total)) / 10_000
+        saved = ceil(10_000 * max(0.0, 1 - least_totals[0] / plan.cost.total)) / 10_000
         sentence += (
             f"; with other shares, plans with the same training settings save at most {saved:.2%}"
         )

@@ -15,7 +15,7 @@ from hypar_opt.display.terminal.plan import placed, reductions
 from hypar_opt.plan.trained import trained
 from hypar_opt.simulator.pipeline_result import STAGES, PipelineResult
 from hypar_opt.simulator.result import StepResult
-from hypar_opt.studies.advice import as_executed
+from hypar_opt.studies.advice import executed_note
 from hypar_opt.units import JOULES, SECONDS, format_bytes, format_percent, format_share, format_si
 
 _OVERLAPPED = {
@@ -46,7 +46,7 @@ def step_view(step: StepResult) -> RenderableType:
         _bottleneck(step),
         *_experts(step),
         *_memory(step),
-        as_executed(plan.cost),
+        executed_note(plan.cost),
     )
     all_reduce = f"{step.collective} all-reduce"
     options = [f"reading {plan.cost.reading}", all_reduce, _OVERLAPPED[step.overlap]]
@@ -84,7 +84,7 @@ def pipeline_view(step: PipelineResult) -> RenderableType:
         *([Text(f"In all: gradients of shared weights, {format_si(tied, 's')}.")] if tied else []),
         Text(f"Charged {charged} without overlap. Stages wait {bubble} on average."),
         *(Text(sentence) for sentence in _memory(step)),
-        Text(as_executed(plan.cost) or ""),
+        Text(executed_note(plan.cost) or ""),
     )
 
 
