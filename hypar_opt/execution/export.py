@@ -13,7 +13,7 @@ from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.layouts import COLUMN, ROW
 from hypar_opt.sharding.program import Program
-from hypar_opt.workload.omitted import left_out
+from hypar_opt.workload.omitted import omitted_parts
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.division import Division
@@ -98,14 +98,14 @@ def _title(plan: Plan, framework: str) -> str:
 
 def not_counted(plan: Plan) -> list[str]:
     """Return a sentence on the parts of the model that the network omits, if any."""
-    not_kept = "; ".join(left_out(plan.network.description))
+    not_kept = "; ".join(omitted_parts(plan.network.description))
     said = f"Not kept of the model, so that the plan does not count it: {not_kept}."
     return [said] if not_kept else []
 
 
 def check_kept(plan: Plan, approximate: bool) -> None:
     """Refuse a network that omits parts of its model, unless that is accepted."""
-    not_kept = left_out(plan.network.description)
+    not_kept = omitted_parts(plan.network.description)
     if not_kept and not approximate:
         raise HyparError(
             f"{plan.network.name}: not all of the model is kept: {'; '.join(not_kept)};"
@@ -239,7 +239,7 @@ def jax_module(plan: Plan, *, approximate: bool = False) -> str:
     return module_text(
         sharded_plan(plan, pads=True),
         title=f"{title} {devices}.",
-        not_kept=left_out(plan.network.description),
+        not_kept=omitted_parts(plan.network.description),
         remarks=plan.network.description.remarks or (),
         element_bytes=plan.element_bytes,
     )

@@ -25,7 +25,7 @@ from hypar_opt.search.solver_settings import PlanArguments
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.states import shard_counts
 from hypar_opt.studies.sources import planned
-from hypar_opt.workload.omitted import left_out
+from hypar_opt.workload.omitted import omitted_parts
 from hypar_opt.workload.recomputation import with_repeats
 from hypar_opt.workload.splitting import divides_images, spatial_columns
 
@@ -131,7 +131,7 @@ def run(
         "backend": backend,
         "seed": seed,
         "reduced": to_run.changes,
-        "not_kept": left_out(plan.network.description),
+        "not_kept": omitted_parts(plan.network.description),
     }
     if backend == "jax":
         # First, so that no smaller size is proposed for what JAX refuses at any.

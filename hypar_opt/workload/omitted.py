@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 
-def left_out(network: Network) -> tuple[str, ...]:
+def omitted_parts(network: Network) -> tuple[str, ...]:
     """Return a short phrase for each part of the model that the network omits."""
     return network.not_kept or ()
 

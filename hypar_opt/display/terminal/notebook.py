@@ -201,5 +201,5 @@ def _legend(before: str, entries: list[tuple[Symbol, str]]) -> str:
     return f"<p>{before}{_GAP.join(swatches)}</p>"
 
 
-def _colours(own: Symbol) -> str:
-    return f"background:{own.light.fill};color:{own.light.ink}"
+def _colours(symbol: Symbol) -> str:
+    return f"background:{symbol.light.fill};color:{symbol.light.ink}"

@@ -28,7 +28,8 @@ _OVERLAPPED = {
 _SECONDS: tuple[Column, ...] = (("compute", SECONDS), ("communication", SECONDS))
 
 _LOCKSTEP = 1e-9
-"""Relative: the simulator and the closed form sum the same seconds in different orders."""
+"""The relative difference of simulator and closed form, which sum the same seconds in different
+orders."""
 
 
 def step_view(step: StepResult) -> RenderableType:
@@ -64,7 +65,7 @@ def step_view(step: StepResult) -> RenderableType:
 
 
 def pipeline_view(step: PipelineResult) -> RenderableType:
-    """Show what each stage of a simulated step takes, waits and holds."""
+    """Show the times, waiting and memory of each stage of a simulated step."""
     plan, seconds = step.plan, format_si(step.seconds, "s")
     tied = max(stage.tied for stage in step.stages)
     batches = plan.training.micro_batches or 1
