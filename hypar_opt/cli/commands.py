@@ -65,7 +65,7 @@ def _imported(name: str) -> dict[str, Any]:
 
 
 class _Late:
-    """A command that has its name and summary; the rest is imported when first needed."""
+    """A command with only its name and summary; the rest is imported when first needed."""
 
     def __init__(self, name: str, summary: str) -> None:
         self._known: dict[str, Any] = {

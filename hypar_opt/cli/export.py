@@ -40,14 +40,14 @@ def export(
 ) -> None:
     from hypar_opt.search.plan_file import read_plan
     from hypar_opt.studies import export as study
-    from hypar_opt.workload.omitted import left_out, sentences
+    from hypar_opt.workload.omitted import omitted_parts, sentences
 
     with output.outputs_checked(output_file):
         described = read_plan(plan)
     text = study.export(described, to, output_file, approximate=approximate)
     if not approximate:
         # Of formats that say nothing of what is computed; the others are refused then.
-        for sentence in sentences(left_out(described.network.description), ()):
+        for sentence in sentences(omitted_parts(described.network.description), ()):
             output.note(sentence)
     if output_file is None:
         output.print_text(text)

@@ -48,7 +48,7 @@ def plan_or_network(
 
 
 def was_typed(context: typer.Context, name: str) -> bool:
-    """Return whether a parameter was typed, and is not a default."""
+    """Return whether a parameter was typed, not a default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 

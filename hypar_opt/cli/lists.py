@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help=SUMMARIES["list"])
 
 
-def _command(what: str) -> Callable[[bool], None]:
+def _command(kind: str) -> Callable[[bool], None]:
     def print_list(as_json: options.JSON = False) -> None:
-        rows = LISTS[what]()
-        if what == "arrays" and not as_json:
+        rows = LISTS[kind]()
+        if kind == "arrays" and not as_json:
             # A citation is wider than the rest of the table.
             rows = [{key: row[key] for key in row if key != "source"} for row in rows]
         output.print_rows(rows, as_json=as_json)
@@ -27,6 +27,6 @@ def _command(what: str) -> Callable[[bool], None]:
     return print_list
 
 
-for what, rows_of in LISTS.items():
+for kind, rows_of in LISTS.items():
     # Else Typer cuts it to one line in the help of all lists.
-    app.command(what, help=rows_of.__doc__, short_help=rows_of.__doc__)(_command(what))
+    app.command(kind, help=rows_of.__doc__, short_help=rows_of.__doc__)(_command(kind))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.search.result import Progress
 
-# The exit status of a process that a signal ended, as shells report it: 128 plus its number.
+# The exit status after a signal, by the shells' convention: 128 plus its number.
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -68,7 +68,7 @@ def write_csv(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
 def outputs_checked(*outputs: Path | None, picture: Path | None = None) -> Iterator[None]:
     """Read a command's inputs in the context; then refuse outputs, before any work.
 
-    Those that cannot be written, and those that are inputs too.
+    Refused are outputs that cannot be written, or are also inputs.
     """
     from hypar_opt.documents.files import check_outputs, is_stream, recorded_reads
 
@@ -153,9 +153,9 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
 
 
 class Escaped:
-    """A stream of text whose lines have escapes for what is not printable.
+    """A text stream that escapes what is not printable.
 
-    What libraries warn of may quote files.
+    Warnings of libraries may quote files.
     """
 
     def __init__(self, stream: TextIO) -> None:

@@ -45,7 +45,7 @@ def print_plan(
     """
     from hypar_opt.studies import advice
     from hypar_opt.studies.explained import explain as explanation
-    from hypar_opt.workload.omitted import remarks_on
+    from hypar_opt.workload.omitted import reading_remarks
 
     explained = None if explain is None else explanation(plan, explain)
     late: NoAnswerError | None = None
@@ -67,7 +67,7 @@ def print_plan(
         late = error
     for sentence in (*advice.warnings(plan, deadline), *advice.warnings_of_cost(plan)):
         output.warn(sentence)
-    for remark in remarks_on(plan.network.description):
+    for remark in reading_remarks(plan.network.description):
         output.note(f"{plan.network.name}: {remark}")
     if as_json:
         document: dict[str, Any] = plan.document()

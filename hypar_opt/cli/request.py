@@ -94,7 +94,7 @@ def hierarchy(typed: str, levels: int | None = None, *, whole: bool) -> Hierarch
 
 
 def papers_array(typed: SizeOptions) -> str | None:
-    """Return the paper's array of the levels that options state; None where it has none such."""
+    """Return the paper's array of the stated levels; None if it has none."""
     from hypar_opt.hardware import arrays
     from hypar_opt.plan.arguments import hierarchy_of_accelerators
 
@@ -107,19 +107,19 @@ def papers_array(typed: SizeOptions) -> str | None:
     return arrays.papers(stated.levels) if stated.is_binary else None
 
 
-def needed_array(typed: SizeOptions, what: str) -> str:
-    """Return the paper's array of the levels that options state, for what needs an array.
+def needed_array(typed: SizeOptions, purpose: str) -> str:
+    """Return the paper's array of the stated levels, for a purpose that needs an array.
 
     Raises
     ------
     HyparError
-        If there is none of such levels.
+        If the paper has none with such levels.
     """
     array = papers_array(typed)
     if array is None:
         levels = typed.hierarchy or f"of {typed.accelerators} accelerators"
         raise HyparError(
-            f"{what} needs an array of the levels {levels}: --array NAME|FILE; the"
+            f"{purpose} needs an array of the levels {levels}: --array NAME|FILE; the"
             " paper's have levels of two parts"
         )
     return array

@@ -125,9 +125,9 @@ def _warn(
             f"the plan takes {step.memory:,} bytes of memory per accelerator, which has"
             f" {step.capacity:,}; {counted}"
         )
-    moves_more = advice.moves_more(plan.cost)
-    if moves_more is not None:
-        output.warn(moves_more)
+    more_bytes_warning = advice.more_bytes_warning(plan.cost)
+    if more_bytes_warning is not None:
+        output.warn(more_bytes_warning)
     # These steps are compared by their totals alone.
     run = {**run, "trace": False}
     executed = simulation.steps_when_run(plan, array, other_array=other_array, **run)

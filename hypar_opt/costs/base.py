@@ -25,7 +25,7 @@ from hypar_opt.step.states import exact_sum, levels_of, runs_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.attention import QUERIES
 from hypar_opt.workload.operators.axes import ADDENDS
-from hypar_opt.workload.parallelism import OF_IMAGES, OF_RUNS
+from hypar_opt.workload.parallelism import IMAGE_CHOICES, RUN_CHOICES
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -354,7 +354,7 @@ def check_additive(cost: CostModel) -> None:
 def lacked_choices(workload: Workload) -> tuple[str, ...]:
     """Return the choices that only readings of a run charge, and that no layer has."""
     lacked = np.flatnonzero(workload.forbidden.all(axis=0)).tolist()
-    return tuple(word for n in lacked if (word := workload.choices[n]) in OF_RUNS)
+    return tuple(word for n in lacked if (word := workload.choices[n]) in RUN_CHOICES)
 
 
 def check_reading(problem: Problem, workload: Workload) -> None:
@@ -373,7 +373,7 @@ def check_reading(problem: Problem, workload: Workload) -> None:
         executed = argument("reading", "executed")
         raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")
     lacked = lacked_choices(workload)
-    for word in OF_RUNS:
+    for word in RUN_CHOICES:
         if word not in problem.choices:
             continue
         stated = f"{argument('choices')}: {word}"
@@ -382,7 +382,7 @@ def check_reading(problem: Problem, workload: Workload) -> None:
             raise HyparError(f"{stated} needs {executed}, got {problem.reading}")
         if word in lacked:
             needs = f"{word}; no layer of this has any"
-            if word in OF_IMAGES:
+            if word in IMAGE_CHOICES:
                 needs = f"images whose {word} can be split evenly; no layer's of this can"
             elif word == ADDENDS.word:
                 needs = "sums that no activation follows; no layer of this is one"

@@ -25,7 +25,7 @@ from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.shares import Amounts, CountOfIndices, Parts, Share, WorkOfPart, received
 from hypar_opt.step.states import exact_sum, levels_of, shape_of
 from hypar_opt.step.uneven import split_sizes
-from hypar_opt.workload.parallelism import OF_EQUAL_PARTS, PART_WORDS
+from hypar_opt.workload.parallelism import EQUAL_PART_CHOICES, PART_WORDS
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -64,7 +64,7 @@ def check_of_groups(problem: Problem) -> Problem:
     if problem.reading != "executed":
         wanted = argument("reading", "executed")
         raise HyparError(f"unequal groups of accelerators need {wanted}, got {problem.reading}")
-    for word in OF_EQUAL_PARTS:
+    for word in EQUAL_PART_CHOICES:
         if word in problem.choices:
             raise HyparError(
                 f"{argument('choices')}: {word} has equal parts, unlike groups of accelerators;"

@@ -15,7 +15,7 @@ from hypar_opt.integers import exact_dtype
 from hypar_opt.plan.stored_layouts import Rows as Rows
 from hypar_opt.plan.stored_layouts import rows_with_stored
 from hypar_opt.step.states import exact_sum, shard_counts
-from hypar_opt.workload.contiguous import are_first, orders_of
+from hypar_opt.workload.contiguous import orders_of, split_leading_levels
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, PART_WORDS
 from hypar_opt.workload.splitting import may_split
 
@@ -174,7 +174,7 @@ def _over_all_levels(
     for node, around in beside.items():
         key = tuple(around), tuple(workload.split_sizes[:, node])
         if key not in cheapest:
-            fits = _allowed(workload, node, states, rule) & are_first(states, orders)
+            fits = _allowed(workload, node, states, rule) & split_leading_levels(states, orders)
             total = exact_sum([charged[number] for number in around])[fits]
             cheapest[key] = states[:, fits][:, total.argmin()].tolist()
         for level, column in zip(levels, cheapest[key], strict=True):

@@ -464,7 +464,7 @@ class TimeCost(ArrayCost):
             rounds = 2 * math.prod(self.communication.sizes)
         messages = len(self.communication.phases) * (len(workload.nodes) + len(workload.boundaries))
         users = sum(map(len, workload.weight_users.values()))
-        messages = workload.most_repeats * (messages + users)
+        messages = workload.max_repeats * (messages + users)
         seconds = rounds * messages * latency
         communication = (self.of_largest_shard if self.by_largest_shard else self).communication
         for level in levels:

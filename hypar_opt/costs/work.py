@@ -272,7 +272,7 @@ class Work:
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of a pass of all layers together."""
-        return workload.most_repeats * _once_at_most(self, with_repeats(workload, SINGLE_PASS))
+        return workload.max_repeats * _once_at_most(self, with_repeats(workload, SINGLE_PASS))
 
 
 def _longer(times: Sequence[Integers]) -> Integers:

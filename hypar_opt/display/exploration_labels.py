@@ -40,7 +40,7 @@ def _range(names: Sequence[str]) -> str:
 
 
 def compared(exploration: Exploration) -> str:
-    """Return the name of the ratio: ``Data Parallelism's time / the plan's``."""
+    """Return the name of the ratio, ``Data Parallelism's time / the plan's``."""
     return f"Data Parallelism's {exploration.objective} / the plan's"
 
 

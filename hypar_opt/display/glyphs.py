@@ -34,7 +34,7 @@ from hypar_opt.workload.operators.axes import (
     REPLICATED,
     ROWS,
     TOKENS,
-    in_one_part,
+    one_part_choice,
 )
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.parallelism import ALL_CHOICES, PART_WORDS
@@ -48,7 +48,7 @@ class Shade(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """The symbol of one column of choices, for all kinds' words for it, or of `whole`."""
+    """The symbol of one column of choices, whatever word a kind has for it, or of `whole`."""
 
     name: str
     """Its class on the page."""
@@ -84,10 +84,10 @@ DATA_SYMBOL, MODEL_SYMBOL, OUTPUT_SYMBOL, TOKENS_SYMBOL, *SPATIAL_SYMBOLS = SYMB
 EXPERTS_SYMBOL, ADDENDS_SYMBOL, WHOLE_SYMBOL = SYMBOLS[-3:]
 
 QUERIES_SYMBOL = MODEL_SYMBOL._replace(glyph=QUERIES.glyph, ascii_glyph=QUERIES.ascii_glyph)
-"""Of attention that splits queries beside its heads: cells of a page as those of heads."""
+"""For attention split by queries as well as heads: on a page, cells look like those of heads."""
 
-_MOST_PARTS = 8
-"""Parts of H1 that a legend names."""
+_MAX_NAMED_PARTS = 8
+"""The maximum number of parts of H1 that a legend names."""
 
 _UNSPLIT = {WHOLE: WHOLE_SYMBOL, ADDENDS.word: ADDENDS_SYMBOL}
 
@@ -112,8 +112,8 @@ _STORED = {
 
 @cache
 def symbol_of_part(word: str) -> Symbol:
-    """Return the symbol of layers that are all in one part of H1."""
-    choice = in_one_part(word)
+    """Return the symbol of layers that lie wholly in one part of H1."""
+    choice = one_part_choice(word)
     assert choice is not None, f"{word} should be a part of H1"
     # Cells of a page as those of `whole`, by another glyph.
     return WHOLE_SYMBOL._replace(glyph=choice.glyph, ascii_glyph=choice.ascii_glyph)
@@ -122,7 +122,7 @@ def symbol_of_part(word: str) -> Symbol:
 def symbol(choice: str) -> Symbol:
     """Return the symbol of a choice: that of the problem's choice of that name, or for that word.
 
-    A kind may say `output` of its split under `model`; both look the same in every layer anyway.
+    A kind may call its split under `model` `output`; both look the same in every layer.
     """
     if choice in ALL_CHOICES:
         return SYMBOLS[ALL_CHOICES.index(choice)]
@@ -180,17 +180,17 @@ def stored_legend(layouts: Iterable[Layout]) -> list[tuple[Symbol, str]]:
         (symbol, _named(layout) if layout in _UNSPLIT else f"split by {layout}")
         for layout, symbol in _STORED.items()
         if layout in present
-    ] + [(symbol_of_part(word), _named(word)) for word in parts if len(parts) <= _MOST_PARTS]
+    ] + [(symbol_of_part(word), _named(word)) for word in parts if len(parts) <= _MAX_NAMED_PARTS]
 
 
 def explained(plan: Plan) -> list[str]:
     """Return the words in a plan's legend: its choices, and `whole` if it occurs.
 
-    Parts of H1 are named unless they are many stages.
+    Parts of H1 are named unless there are many stages.
     """
     chosen = {choice for row in plan.parallelism for choice in row}
     rare, parts = _UNSPLIT.values(), [word for word in chosen if word in PART_WORDS]
-    left_out = {*parts} if len(parts) > _MOST_PARTS else set()
+    left_out = {*parts} if len(parts) > _MAX_NAMED_PARTS else set()
     return [
         word
         for word in plan.vocabulary
@@ -230,9 +230,9 @@ def legend(vocabulary: Iterable[str], choices: Sequence[str]) -> list[tuple[Symb
     ]
 
 
-def _parallelism(own: Symbol, words: Sequence[str], choices: Sequence[str]) -> str:
+def _parallelism(symbol: Symbol, words: Sequence[str], choices: Sequence[str]) -> str:
     """Return the name of a kind of parallelism, with the words that it has in plans."""
-    named = _PARALLELISM.get(own) or degrees.model_or_tensor(choices)
+    named = _PARALLELISM.get(symbol) or degrees.model_or_tensor(choices)
     unnamed = [word for word in words if word.removesuffix("s") not in named]
     return f"{named} ({', '.join(unnamed)})" if unnamed else named
 

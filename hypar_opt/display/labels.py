@@ -77,7 +77,7 @@ def cell_text(column: str, value: object) -> str:
 
 
 def accelerators(count: int) -> str:
-    """Return a number of accelerators in words."""
+    """Return a number of accelerators as a phrase."""
     return f"{count:,} accelerator{'s' if count > 1 else ''}"
 
 
@@ -91,7 +91,7 @@ def cost_name(plan: Plan) -> str:
 
 
 def optimality(plan: Plan) -> str:
-    """Return in what sense a plan is optimal, or its status without a proof, and who claims it."""
+    """Return how a plan is optimal, or its status without a proof, and who claims it."""
     with_overlap = plan.solver.with_overlap
     if with_overlap is not None and with_overlap.proved:
         return f"{plan.solver.attribution}least time with overlap{plan.constraints.within}"
@@ -104,7 +104,7 @@ def optimality(plan: Plan) -> str:
 
 
 def _feasible(solver: SolverRecord) -> str:
-    # The simulator ranks plans; it proves nothing about those it did not run.
+    # The simulator ranks the plans that it ran; it proves nothing about others.
     considered = solver.options.simulate
     if considered is not None:
         return (
@@ -117,12 +117,12 @@ def _feasible(solver: SolverRecord) -> str:
 
 
 def stages_in_words(plan: Plan, stages: Stages) -> str:
-    """Return a plan's stages, how they train, wait by the charge, and what is in flight."""
+    """Return a plan's stages: training settings, charged bubble, and micro-batches in flight."""
     training = {**plan.training.non_default, "schedule": plan.training.schedule}
     bubbles = [stage.bubble for stage in plan.cost.stages or ()]
     count = plan.training.micro_batches or 1
     first, *_, last = in_flight_of_stages(stages, plan.training.schedule, count)
-    # Of a micro-batch a chunk has its share.
+    # A chunk has its share of a micro-batch.
     in_flight = (format_hundredths(fmean(chunks)) for chunks in (first, last))
     says = [
         staged(plan, stages),
@@ -154,7 +154,7 @@ def total_costs(cost: Cost) -> list[tuple[str, int | float]]:
 
 def ending(front: ParetoFront) -> str:
     """Return a note on the memory below which nothing is known, and why."""
-    # All digits: one byte less is another problem.
+    # In full, since one byte less is another problem.
     last = f"{front[-1].memory:,} bytes"
     if front.complete:
         return f"No plan takes less memory than {last}."

@@ -166,7 +166,7 @@ def _columns(
     Parameters
     ----------
     weights
-        Of two nodes that want one place the lighter one makes way.
+        If two nodes want one place, the lighter one moves.
     """
     above, below = _neighbours(sum(map(len, rows)), segments)
     columns = [0.0] * len(above)

@@ -33,7 +33,7 @@ INK, FAINT, GRID, BLOCK = "#222222", "#767676", "#80808047", "#8080801a"
 """Text; what is less important; lines behind a figure; the ground of a block."""
 
 MARK = "#d55e00"
-"""Rings, stars and limits, visible on the dark and the light end of `AMOUNTS`."""
+"""Rings, stars and limits, visible on both ends of `AMOUNTS`."""
 
 PLAN = "#009e73"
 """HyPar's plan, or the plan that a page is about."""
@@ -68,7 +68,7 @@ AMOUNTS: Final = "cividis"
 """Vega's scheme for the cells of maps: the same with and without colour vision, and in print."""
 
 DOTS = "#9aa3ab"
-"""Points among which others stand out."""
+"""Background points, from which others stand out."""
 
 UNFIT = "#d0d0d0"
 """Cells of a map of what does not fit."""

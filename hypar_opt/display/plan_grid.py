@@ -206,18 +206,18 @@ def layer_times(plan: Plan, step: StepResult) -> list[tuple[GridRow, float, floa
     return times
 
 
-def layer_memory(held: DeviceMemory) -> list[tuple[str, dict[str, int]]]:
+def layer_memory(memory: DeviceMemory) -> list[tuple[str, dict[str, int]]]:
     """Return the name of each group of equal layers, and its bytes by category.
 
     What is held all the time adds up; of moments there is only one at a time.
     """
     groups = []
-    for row in plan_grid(held.plan, runs=False).rows:
-        layers = [held.layers[n] for n in row.positions]
+    for row in plan_grid(memory.plan, runs=False).rows:
+        layers = [memory.layers[n] for n in row.positions]
         name = f"{row.name} x{len(layers)}" if len(layers) > 1 else row.name
         of_layer = {
             key: (max if key == "moment" else sum)(getattr(layer, key, 0) for layer in layers)
-            for key in held.categories
+            for key in memory.categories
         }
         groups.append((name, of_layer))
     return groups

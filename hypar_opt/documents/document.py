@@ -140,7 +140,7 @@ Doc = TypeVar("Doc", bound=BaseModel)
 
 
 def validate(model: type[Doc], data: object, *, file: str | None = None) -> Doc:
-    """Make a document of parsed data, or raise an error of one line.
+    """Return a document of parsed data, or raise a one-line error.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def validate(model: type[Doc], data: object, *, file: str | None = None) -> Doc:
 
 
 def _error_of(error: ValidationError, data: object, file: str | None = None) -> InputError:
-    """Return what is wrong in one line for a person: the first error is the one to correct."""
+    """Return a one-line message of the first error, which is the one to correct first."""
     where, problem = _describe(error.errors(include_url=False)[0], data, in_file=file is not None)
     if file is None:
         if not where and (stated := _OF_ALL.fullmatch(problem)):
@@ -168,7 +168,7 @@ _ARGUMENT = re.compile(r"(?:constraints, )?([a-z_]+)(?:\[\d+\])?")
 """Where a problem's argument or a solver's option is."""
 
 _OF_ALL = re.compile(r"([a-z_]+): (.*)", re.DOTALL)
-"""What a validator of all keys says of one: where, and what is wrong."""
+"""The form of a message about one key from a validator of all keys."""
 
 
 _PLAIN = {
@@ -197,7 +197,7 @@ _PYTHON = _PLAIN | {
 
 
 def _describe(error: ErrorDetails, data: object, *, in_file: bool) -> tuple[str, str]:
-    """Return the location, in the file's own keys, and what would be right there."""
+    """Return the location, in the file's own keys, and what is expected there."""
     where: list[str] = []
     # Walk down pydantic's location beside the data, to name an entry of a list by its name.
     value_here: Any = data
@@ -267,13 +267,13 @@ Printable = Annotated[str, AfterValidator(_printable)]
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 Table = Annotated[Mapping[Key, Value], AfterValidator(FrozenDict)]
-"""A field that is a mapping: nobody can change it in place."""
+"""A field that is a mapping, which cannot be changed in place."""
 
 Described = TypeVar("Described", bound=Document)
 
 
 def find(
-    what: str,
+    noun: str,
     described: str | Path | Described,
     kind: type[Described],
     names: Iterable[str],
@@ -286,7 +286,7 @@ def find(
 
     Parameters
     ----------
-    what
+    noun
         The kind of document, for messages.
 
     Raises
@@ -299,21 +299,21 @@ def find(
     if isinstance(described, kind):
         return described
     if not isinstance(described, str | Path):
-        raise HyparError(f"{what} should be a name, a path or {kind.__name__}, got {described!r}")
+        raise HyparError(f"{noun} should be a name, a path or {kind.__name__}, got {described!r}")
     name, path = str(described), Path(described)
     if name.lower() in names:
         return load(name)
     if is_standard_input(name):
-        take_standard_input(what)
+        take_standard_input(noun)
         return read(path)
     # A suffix, a folder or an existing file means a path, and its error; else a misspelt name.
     if name and (path.suffix or len(path.parts) != 1 or exists(path)):
         return read(path)
-    raise UnknownNameError(what, name, list(names))
+    raise UnknownNameError(noun, name, list(names))
 
 
 def load_preset(
-    what: str, kind: type[Described], package: str, names: Collection[str], name: str
+    noun: str, kind: type[Described], package: str, names: Collection[str], name: str
 ) -> Described:
     """Return one of a package's TOML files by its name, in any case.
 
@@ -323,7 +323,7 @@ def load_preset(
         Suggesting the nearest name.
     """
     if name.lower() not in names:
-        raise UnknownNameError(what, name, list(names))
+        raise UnknownNameError(noun, name, list(names))
     preset, path = _preset(kind, package, f"{name.lower()}.toml")
     record_read(path)
     return cast(Described, preset)

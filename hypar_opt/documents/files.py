@@ -47,7 +47,7 @@ def record_read(path: str | Path) -> None:
 
 @dataclass
 class _StandardInput:
-    """What came on standard input, which can be read only once, and what it was taken as."""
+    """The content of standard input, which can be read only once, and its use so far."""
 
     stream: IO[str]
     data: bytes
@@ -67,23 +67,23 @@ def file_name(path: str | Path) -> str:
     return "standard input" if is_standard_input(path) else str(path)
 
 
-def take_standard_input(what: str) -> None:
-    """Refuse standard input for a second document: what it has is a network, say, or an array.
+def take_standard_input(noun: str) -> None:
+    """Refuse standard input for a second kind of document.
 
     Parameters
     ----------
-    what
+    noun
         The kind of document, for the message.
     """
     record = _read_standard_input()
-    if record.taken_as not in ("", what):
-        problem = f"is the {record.taken_as} already; name a file for the {what}"
+    if record.taken_as not in ("", noun):
+        problem = f"is the {record.taken_as} already; name a file for the {noun}"
         raise InputError(problem, file=file_name("-"))
-    record.taken_as = what
+    record.taken_as = noun
 
 
 def _read_standard_input() -> _StandardInput:
-    """Return what came on standard input, read at the first call."""
+    """Return the content of standard input, read at the first call."""
     global _standard_input
     stream = sys.stdin
     if stream is None:

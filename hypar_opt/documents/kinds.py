@@ -1,4 +1,4 @@
-"""The kinds of files, told apart where one is given in place of another."""
+"""The kinds of files, distinguished for messages about a file of the wrong kind."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class _Kind(NamedTuple):
     Parameters
     ----------
     noun
-        It, for a message.
+        Its name in messages.
     use
-        How such a file is given, in the words of a message.
+        How to pass such a file, as a message says it.
     keys
-        Those that only this kind has; with one of them it need not state its schema.
+        Keys that only this kind has; a file with one of them need not state its schema.
     """
 
     noun: str
@@ -63,28 +63,28 @@ def kind_of(text: str) -> str | None:
     return next((name for name, kind in _KINDS.items() if kind.keys & data.keys()), None)
 
 
-def check_kind(what: str, text: str, file: str) -> None:
+def check_kind(expected: str, text: str, file: str) -> None:
     """Refuse a file of another kind.
 
     Parameters
     ----------
-    what
+    expected
         The kind that is needed, such as ``network``.
 
     Raises
     ------
     InputError
-        Saying what it is, and how such a file is given. What is of no known kind is for the
-        kind's own reader to refuse.
+        With the actual kind, and how to pass such a file. A file of unknown kind is left to the
+        reader of the expected kind.
     """
-    kind = _KINDS.get(name := kind_of(text) or what)
-    if kind is not None and name != what:
+    kind = _KINDS.get(name := kind_of(text) or expected)
+    if kind is not None and name != expected:
         raise InputError(f"this is {kind.noun}: {kind.use}", file=file)
 
 
 @contextmanager
-def read_as(what: str, text: str, file: str) -> Iterator[None]:
-    """Read a file of some kind in the context; where that fails since it is another, say so.
+def read_as(expected: str, text: str, file: str) -> Iterator[None]:
+    """Read a file in the context; if that fails because its kind is another, report the kind.
 
     Raises
     ------
@@ -94,5 +94,5 @@ def read_as(what: str, text: str, file: str) -> Iterator[None]:
     try:
         yield
     except InputError:
-        check_kind(what, text, file)
+        check_kind(expected, text, file)
         raise

@@ -66,7 +66,7 @@ def parse_json(text: str, *, file: str) -> Any:
 def _reason(error: Exception, text: str) -> str:
     """Return why a text was not parsed."""
     long = _LONG.search(text)
-    # Of what converts numbers, which names no place, and a remedy of Python's.
+    # An error of the number conversion, which has no location and names a remedy of Python's.
     if long is None or "integer string conversion" not in str(error):
         return str(error)
     line = text.count("\n", 0, long.start()) + 1

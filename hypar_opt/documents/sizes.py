@@ -1,4 +1,4 @@
-"""Amounts of bytes as people state them."""
+"""Amounts of bytes with units."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypar_opt.documents.document import rule
 from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import HyparError, argument
 
-# kB, MB, GB are powers of 1000, as the paper's GB is 1e9 bytes; kiB, MiB, GiB of 1024.
-# Memory has no megabits, so that case says nothing.
+# kB, MB, GB are powers of 1000, as the paper's GB is 1e9 bytes; kiB, MiB, GiB of 1024. Memory is
+# not measured in megabits, so case does not matter.
 _UNITS = {"": 1, "b": 1} | {
     prefix + ending: base ** (power + 1)
     for ending, base in (("", 1000), ("b", 1000), ("i", 1024), ("ib", 1024))

@@ -1,1 +1,1 @@
-"""Plans that run: virtual devices that hold shards only, and every byte that they exchange."""
+"""Execution of plans: on virtual devices, in JAX, and exported to frameworks."""

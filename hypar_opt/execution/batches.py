@@ -1,4 +1,4 @@
-"""Sizes that parts do not divide: of a batch, and of other axes."""
+"""Batches and other sizes that do not divide evenly into parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def splits_of_batch(program: Program) -> set[tuple[int, ...]]:
-    """Return the levels at which layers split the batch: those of each layer together."""
+    """Return the sets of levels at which some layer splits the batch."""
     return {
         tuple(level for level, layout in enumerate(layouts) if layout == BATCH)
         for node, layouts in enumerate(program.written)
@@ -21,14 +21,14 @@ def splits_of_batch(program: Program) -> set[tuple[int, ...]]:
 
 
 def check_images(program: Program, remedy: str = "") -> None:
-    """Refuse a batch that leaves a layer's device without an image.
+    """Check that no device is left without an image of some layer.
 
-    Levels that split different layers share the images: each may have them all.
+    Levels that split different layers do not multiply: each may split all images.
 
     Raises
     ------
     RefusedError
-        With the images that the batch should have, and a remedy.
+        With the minimum batch, and a remedy.
     """
     levels = max(sorted(splits_of_batch(program)), key=program.hierarchy.parts)
     parts, batch = program.hierarchy.parts(levels), program.workload.batch
@@ -42,12 +42,12 @@ def check_images(program: Program, remedy: str = "") -> None:
 
 
 def sizes_remedy(layer: str | None, parts: int) -> str:
-    """Return what to do about a size that so many parts do not divide.
+    """Return a remedy for a size that a number of parts does not divide.
 
     Parameters
     ----------
     layer
-        Its name, if a file may say that its words are padded; with those of layers tied to it.
+        The layer's name, if its vocabulary may be padded in the file, as may those of tied layers.
     """
     remedy = f"use other sizes, or pin other choices by {argument('constraints.fix')}"
     if layer is None:

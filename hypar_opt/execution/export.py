@@ -1,4 +1,4 @@
-"""Exports of a plan for other programs: its sharded network, a JAX module, a file for PyTorch."""
+"""Exports of a plan: its sharded network, a JAX module, a file for PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.layouts import COLUMN, ROW
 from hypar_opt.sharding.program import Program
-from hypar_opt.workload.omitted import left_out
+from hypar_opt.workload.omitted import omitted_parts
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.division import Division
@@ -42,7 +42,7 @@ def sharded_plan(plan: Plan, *, pads: bool = False, axes_of: AxesOf = mesh_axes)
 
 
 def torch_file(plan: Plan, *, approximate: bool = False) -> str:
-    """Return a Python file that splits one's own PyTorch model as a plan says.
+    """Return a Python file that shards a user's PyTorch model according to a plan.
 
     Parameters
     ----------
@@ -87,9 +87,9 @@ def torch_file(plan: Plan, *, approximate: bool = False) -> str:
 
 
 def _title(plan: Plan, framework: str) -> str:
-    """Return the first paragraphs of a file for one's own model, which computes all that it does.
+    """Return the first paragraphs of a file for a user's own model.
 
-    The plan may be of less.
+    The plan may cover only a part of that model.
     """
     what = f"{plan.network.name}, batch {plan.batch}, on {plan.accelerators} devices"
     said = [f"{what}: a plan of hypar-opt for {framework}.", f"{degrees(plan)}."]
@@ -97,15 +97,15 @@ def _title(plan: Plan, framework: str) -> str:
 
 
 def not_counted(plan: Plan) -> list[str]:
-    """Return a sentence on what the network leaves out of its model, if it does."""
-    not_kept = "; ".join(left_out(plan.network.description))
+    """Return a sentence on the parts of the model that the network omits, if any."""
+    not_kept = "; ".join(omitted_parts(plan.network.description))
     said = f"Not kept of the model, so that the plan does not count it: {not_kept}."
     return [said] if not_kept else []
 
 
 def check_kept(plan: Plan, approximate: bool) -> None:
-    """Refuse a network that does not keep all of its model, unless that is wanted."""
-    not_kept = left_out(plan.network.description)
+    """Refuse a network that omits parts of its model, unless that is accepted."""
+    not_kept = omitted_parts(plan.network.description)
     if not_kept and not approximate:
         raise HyparError(
             f"{plan.network.name}: not all of the model is kept: {'; '.join(not_kept)};"
@@ -161,7 +161,7 @@ def _program(plan: Plan) -> Program:
 
 
 def divided_plan(plan: Plan) -> Division:
-    """Return the parts of all tensors that each device has, as a run on virtual devices has them.
+    """Return each device's parts of all tensors, as in a run on virtual devices.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def divided_plan(plan: Plan) -> Division:
 
 
 def jax_shardings(plan: Plan, *, approximate: bool = False) -> str:
-    """Return a Python file with PartitionSpecs for one's own JAX program, by layers' names.
+    """Return a Python file with PartitionSpecs for a user's JAX program, by layer name.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def jax_module(plan: Plan, *, approximate: bool = False) -> str:
     return module_text(
         sharded_plan(plan, pads=True),
         title=f"{title} {devices}.",
-        not_kept=left_out(plan.network.description),
+        not_kept=omitted_parts(plan.network.description),
         remarks=plan.network.description.remarks or (),
         element_bytes=plan.element_bytes,
     )

@@ -1,4 +1,4 @@
-"""Formats of export: a plan as text for another program. More come by entry point."""
+"""Export formats: a plan as text for another program. Plug-ins may register more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ExportFormat(ABC):
-    """A format that a plan is exported in.
+    """A format in which a plan is exported.
 
     Attributes
     ----------
@@ -36,8 +36,8 @@ class ExportFormat(ABC):
         Parameters
         ----------
         approximate
-            Whether a network that does not keep all of its model is wanted all the same; a format
-            of programs refuses it otherwise.
+            Whether to export a network that omits parts of its model; formats of programs refuse it
+            otherwise.
 
         Raises
         ------
@@ -51,7 +51,7 @@ class ExportFormat(ABC):
         Raises
         ------
         HyparError
-            As `text`, which is asked first.
+            As for `text`, which is called first.
         """
         yield from ()
 
@@ -101,7 +101,7 @@ class Shardings(ExportFormat):
     summary: ClassVar[str] = "the dimension of each weight and tensor that each level shards"
 
     def text(self, plan: Plan, *, approximate: bool) -> str:  # noqa: ARG002
-        # Says nothing of what is computed, and so is of any network.
+        # Describes no computation, and so suits any network.
         return json.dumps(shardings(plan), indent=2, allow_nan=False) + "\n"
 
 

@@ -48,7 +48,7 @@ class Labels:
     splits: Mapping[Axis, tuple[int, ...]]
 
     def shuffled(self, network: Network, position: int) -> Integers:
-        """Return the labels with which a shuffle reads its input: those of what it writes."""
+        """Return the labels with which a shuffle reads its input: those of its output."""
         output = Axis(position)
         labels = np.empty_like(self.of[output])
         labels[dealt(network.layers[position], len(labels))] = self.of[output]
@@ -56,7 +56,7 @@ class Labels:
 
 
 def labels_of(network: Network, program: Program) -> Labels:
-    """Return labels of a plan's axes that keep together what layers without weights tie."""
+    """Return the labels of a plan's axes; channels tied by layers without weights stay together."""
     return _Labelling(network, program).labels()
 
 
@@ -77,7 +77,7 @@ def levels_by(program: Program, axis: Layout) -> tuple[int, ...]:
 
 
 def contiguous_labels(program: Program, size: int, axis: Layout) -> Integers:
-    """Return the label of each image, or token: contiguous, in parts as equal as possible."""
+    """Return the label of each image or token: contiguous parts, as equal as possible."""
     labels = np.zeros(size, np.intp)
     for level in levels_by(program, axis):
         turn, digits = 0, []
@@ -89,7 +89,7 @@ def contiguous_labels(program: Program, size: int, axis: Layout) -> Integers:
 
 
 def place_labels(program: Program, size: int, layout: Layout) -> Integers:
-    """Return the label of each row, token or expert: contiguous, but for tokens that are mirrored.
+    """Return the label of each row, token or expert: contiguous, but for mirrored tokens.
 
     Source: `hypar_opt.workload.mirrored`.
     """
@@ -101,26 +101,26 @@ def place_labels(program: Program, size: int, layout: Layout) -> Integers:
 
 
 def _digits(program: Program, level: int, count: int, turn: int) -> tuple[Integers, int]:
-    """Return the digits of a level of some indices, in order, and where the next piece goes on.
+    """Return a level's digits of some indices, in order, and the turn of the next piece.
 
     Parameters
     ----------
     turn
-        Where an axis's pieces so far leave off: 0, or what the last call returned.
+        The part whose turn it is: 0, or the result of the last call.
     """
     size = program.hierarchy.sizes[level]
     if level or program.shares is None:
-        parts, turn = _in_turn(count, size, turn)
+        parts, turn = _round_robin(count, size, turn)
     else:
         parts, turn = _by_share(count, program.shares, turn)
     return np.repeat(np.arange(size), parts), turn
 
 
-def _in_turn(count: int, size: int, turn: int) -> tuple[Integers, int]:
-    """Return the indices of each part of some that are divided, and the part whose turn is next.
+def _round_robin(count: int, size: int, turn: int) -> tuple[Integers, int]:
+    """Return the number of indices of each part, and the part whose turn is next.
 
-    Parts get the remainder in turn, so that of an axis that is divided piece by piece, too, the
-    first parts have an index more than the others.
+    Parts get the remainder in turn, so that even if an axis is divided piece by piece, the first
+    parts have one index more than the others.
     """
     parts = np.full(size, count // size)
     parts[np.arange(turn, turn + count % size) % size] += 1
@@ -128,9 +128,9 @@ def _in_turn(count: int, size: int, turn: int) -> tuple[Integers, int]:
 
 
 def _by_share(count: int, shares: Shares, before: int) -> tuple[Integers, int]:
-    """Return the indices of each of some unequal parts, and how many are divided by then.
+    """Return the number of indices of each unequal part, and the number divided so far.
 
-    Rounded over all pieces of an axis together.
+    Rounding is over all pieces of an axis together.
     """
     after = before + count
     parts = np.subtract(parts_by_share(after, shares), parts_by_share(before, shares))
@@ -159,7 +159,7 @@ class _Labelling:
         }
         self.count = int(ends[-1])
         self.axis_of = np.repeat(np.arange(len(sizes)), list(sizes.values()))
-        # Results that are read as operands of their own are divided each by itself.
+        # Results that are read as separate operands are divided separately.
         begins = {where.start for where in self.slices.values()} | {
             self.slices[Axis(operand.source)].start + operand.channels[0]
             for operand in chain.from_iterable(operands_of(network))
@@ -238,7 +238,7 @@ class _Labelling:
         self.label[members] += part[members] * self.program.hierarchy.stride(level)
 
     def classes(self, level: int) -> Integers:
-        """Return the smallest index of all that each index is tied to at a level."""
+        """Return, for each index, the smallest index that it is tied to at a level."""
         pairs = [self.pairs(tie) for tie in self.tied_at(level)]
         parent = np.arange(self.count)
         if not pairs:
@@ -254,7 +254,7 @@ class _Labelling:
                 parent = parent[parent]
 
     def components(self, level: int) -> Integers:
-        """Return the first axis of all that each axis is tied to at a level, directly or not."""
+        """Return, for each axis, the first axis that it is tied to at a level, transitively."""
         first = np.arange(len(self.axes))
         number = {axis: position for position, axis in enumerate(self.axes)}
         for tie in self.tied_at(level):

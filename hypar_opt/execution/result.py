@@ -21,7 +21,7 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class ExchangeRow:
-    """The bytes that all devices received for one purpose, as modelled and as counted.
+    """The bytes that all devices together received in one exchange, as modelled and as counted.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class RunResult(Documented):
     Parameters
     ----------
     reduced
-        What ``--scale-down`` made smaller.
+        The sizes that ``--scale-down`` reduced.
     notes
         Notes on what the run left out.
     not_kept
@@ -190,7 +190,7 @@ def largest_difference(compared: Iterable[tuple[Array, Iterable[tuple[Array, Arr
         Each tensor of one device, with the expected and the actual part of each device.
     """
     tensors = [(float(np.abs(whole).max(initial=0.0)), pairs) for whole, pairs in compared]
-    # A tensor that is zero up to rounding sets no scale: see `RunResult`.
+    # Tensors that are zero up to rounding are no reference for relative errors: see `RunResult`.
     floor = 1e-4 * max((largest for largest, _ in tensors), default=0.0)
     difference = 0.0
     for largest, pairs in tensors:

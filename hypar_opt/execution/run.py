@@ -85,7 +85,7 @@ def run_program(
         If a kind of layer cannot be run, a split would be uneven, or memory is short.
     """
     check_layers(network)
-    check_limits(network, program, most=max_memory, scaled=scaled)
+    check_limits(network, program, max_memory=max_memory, scaled=scaled)
     division = Division(network, program)
     check_division(division, scaled=scaled)
     phases = INFERENCE if inference else TRAINING
@@ -115,7 +115,7 @@ def run_program(
 
 
 def step_data(network: Network, program: Program, seed: int) -> StepData:
-    """Return the random numbers of a step: of the whole batch."""
+    """Return the random data of a step, for the whole batch."""
     return random_data(network, whole_batch(network, program), seed)
 
 
@@ -139,7 +139,7 @@ def whole_batch(network: Network, program: Program) -> Workload:
 
 
 def by_level(moved: Iterable[tuple[int, int | Fraction]], levels: int) -> tuple[int | float, ...]:
-    """Return the sums of bytes at each level, H1 first; none at all where nothing moves."""
+    """Return the total bytes of each level, H1 first; empty if nothing moves."""
     sums = [Fraction()] * levels
     for level, size in moved:
         sums[level] += size
@@ -249,7 +249,7 @@ def _difference_of_gradients(
 def _biases(
     division: Division, record: StepRecord, one: StepRecord
 ) -> Iterator[tuple[Array, list[tuple[Array, Array]]]]:
-    """Yield the gradients of biases, each with the parts of devices."""
+    """Yield the gradients of biases, each with the devices' parts."""
     for position, (whole, *_) in one.bias_gradients.items():
         blocks = enumerate(record.bias_gradients[position])
         yield (

@@ -1,4 +1,4 @@
-"""A network of the same structure and choices with small sizes that split evenly."""
+"""Scaled-down networks: same structure and choices, small sizes that split evenly."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallMap, constan
 from hypar_opt.workload.operators.maps import FeatureMap, Map
 
 _CHANNELS = 8
-"""At least this many, or activations leave nothing to compare."""
+"""The minimum number of channels; with fewer, activations may zero everything."""
 _SIDE = 8
-"""The least height and width of an image, if the original has as many."""
+"""The minimum height and width of an image, if the original is as large."""
 _MAX_SIDE = 512
 _NORMALISED = 4
-"""Images per device if the network has batch norms, which need several."""
+"""Images per device of a network with batch norms, which need several."""
 
 
 class Scaled(NamedTuple):
@@ -72,7 +72,7 @@ def scaled_down(
         raise RefusedError(f"{network.name} has no smaller network of its structure")
     norms = any(getattr(layer, "norm", None) == "batch" for layer in network.layers)
     per_device = _NORMALISED if norms else 1
-    # Every part of H1 has an image for each device.
+    # Every part of H1 has at least one image per device.
     smallest = 1 if shares is None else Fraction(len(shares) * min(shares), sum(shares))
     images = micro_batches * devices * ceil(per_device / smallest)
     changes = [f"batch {batch} -> {images}"]
@@ -87,13 +87,12 @@ def scaled_down(
 
 
 def _extents(stated: Map, *, divided: bool) -> Iterator[tuple[int, int]]:
-    """Yield heights and widths of small images, the smallest first; (1, 1) of what are none.
+    """Yield heights and widths of small images, smallest first; (1, 1) if there are no images.
 
     Parameters
     ----------
     divided
-        Whether they are to be fractions of those stated, so that what divides these evenly may
-        divide them.
+        Whether to take fractions of the stated sizes, which even splits are likelier to divide.
     """
     if not isinstance(stated, FeatureMap):
         yield 1, 1

@@ -129,10 +129,10 @@ def _shards(plan: Plan, division: Division) -> dict[str, Any]:
     devices = range(plan.accelerators)
 
     def array(
-        sizes: Mapping[str, int], held: Callable[[int], Sequence[NDArray[np.intp]]]
+        sizes: Mapping[str, int], indices: Callable[[int], Sequence[NDArray[np.intp]]]
     ) -> dict[str, Any]:
         dims = [{"name": name, "size": size} for name, size in sizes.items()]
-        return {"dims": dims, "shards": [list(map(_runs, held(device))) for device in devices]}
+        return {"dims": dims, "shards": [list(map(_runs, indices(device))) for device in devices]}
 
     def bias(position: int, device: int) -> Sequence[NDArray[np.intp]]:
         return division.bias_held(position, device)

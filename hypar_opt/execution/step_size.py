@@ -1,4 +1,4 @@
-"""The memory and work of a program's step, on all devices and on the one to compare them with.
+"""The memory and work of running a program's step, on all devices and on one for comparison.
 
 Memory is an upper bound on what numpy allocates, counted from the arrays that each layer's
 arithmetic keeps for its backward pass and those that it works with. Index arrays and Python objects
@@ -31,10 +31,10 @@ PASSES = 3
 """Forward, backward and gradient."""
 
 _CELL = 10
-"""Of a cell of a pool's windows, which is read and compared."""
+"""Work units of a cell of a pooling window, which is read and compared."""
 
 _CALL = 10**6
-"""Of a layer on a device, however small: Python takes as long to begin its passes."""
+"""Work units of any layer on a device, however small: Python's overhead of its passes."""
 
 
 def step_bytes(network: Network, program: Program) -> int:
@@ -44,8 +44,7 @@ def step_bytes(network: Network, program: Program) -> int:
     """
     workload = program.workload
     count = workload.repeats.micro_batches
-    # Gradients of two micro-batches, or of all of them and a shard's; new weights, and those
-    # expected.
+    # Gradients of two micro-batches, or of all and of a shard; updated weights, and expected ones.
     trained = 2 * bool(workload.repeats.sharded) + (count > 1)
     saved = working = weights_held = 0
     for position, layer in enumerate(network.layers):
@@ -67,7 +66,7 @@ def step_bytes(network: Network, program: Program) -> int:
         weights_held += weights * (3 + 2 * copies + trained * (1 + copies))
         # Temporaries: tensors before and after an exchange, and received messages.
         exchanged = 4 * inputs + 3 * written + 2 * outputs + 3 * weights * copies
-        # The devices that share a position's channels have statistics each.
+        # Each device that shares a position's channels has statistics.
         sharing = program.parts(program.read[node], *{*program.read[node]} - {BATCH})
         statistics = 6 * max(workload.nodes[node].statistics) * sharing
         working = max(working, footprint.working + exchanged + statistics)

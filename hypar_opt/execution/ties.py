@@ -1,4 +1,4 @@
-"""Ties between the channels that a layer reads and writes, which a split keeps together."""
+"""Ties between channels that a layer reads and writes, which splits keep together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Axis(NamedTuple):
 
 
 class Tie(NamedTuple):
-    """Indices of two axes that have one label, pair by pair."""
+    """Pairs of indices of two axes with one label."""
 
     left: Axis
     left_indices: Indices
@@ -58,7 +58,7 @@ def ties_of(network: Network, position: int, split: str) -> Iterator[Tie]:
         for run in runs:
             indices = np.arange(parts.count * run.scale * run.repeats)
             part = indices // run.scale % parts.count
-            # The first channel of a part stands for it.
+            # The first channel of a part represents it.
             yield Tie(
                 axes[run.tensor],
                 run.offset + indices,
@@ -68,6 +68,6 @@ def ties_of(network: Network, position: int, split: str) -> Iterator[Tie]:
 
 
 def dealt(shuffle: Operator, channels: int) -> Indices:
-    """Return the channel that a shuffle reads for each that it writes."""
+    """Return, for each channel that a shuffle writes, the one that it reads."""
     groups = cast("Shuffle", shuffle).groups
     return np.arange(channels).reshape(groups, -1).T.reshape(-1)

@@ -31,7 +31,7 @@ from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.step.shares import Share
 from hypar_opt.step.states import shard_counts
-from hypar_opt.workload.contiguous import are_first, check_contiguous, may_go_on
+from hypar_opt.workload.contiguous import check_contiguous, split_leading_levels, stays_contiguous
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, choices_below_h1
 from hypar_opt.workload.splitting import may_split_tensors
 
@@ -168,7 +168,7 @@ class ConstraintSet:
                 load = self._loads.completed(len(above), parts, choice, weight_splits)
                 loads[layers, choice] = load[layers]
         allowed = loads < self._loads.impossible
-        allowed &= may_go_on(self._workload, above)
+        allowed &= stays_contiguous(self._workload, above)
         allowed = allowed.astype(bool)
         return constrained(self._workload, table, allowed, self._limits(allowed, loads))
 
@@ -239,7 +239,7 @@ class ConstraintSet:
         for number, key in enumerate(map(tuple, parts.tolist())):
             groups.setdefault(key, []).append(number)
         if self._orders:
-            allowed &= are_first(columns, self._orders)
+            allowed &= split_leading_levels(columns, self._orders)
         for split, numbers in groups.items():
             deadline.check()
             allowed[: self._workload.shared, numbers] &= self._allowed_tensors(split)[:, None]

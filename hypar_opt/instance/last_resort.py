@@ -8,7 +8,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.problem import RUN_READINGS
-from hypar_opt.workload.parallelism import LEFT_WHOLE, choices_below_h1
+from hypar_opt.workload.parallelism import WHOLE_LAYER, choices_below_h1
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem
@@ -24,11 +24,11 @@ def with_last_resort(network: Network, problem: Problem) -> Problem:
     Source: docs/model.md.
     """
     constrained = problem.split_rule is not None or problem.constraints.fix
-    is_settled = LEFT_WHOLE in problem.choices or problem.reading not in RUN_READINGS
+    is_settled = WHOLE_LAYER in problem.choices or problem.reading not in RUN_READINGS
     if is_settled or not constrained or _is_feasible(network, problem):
         return problem
     everywhere = choices_below_h1(problem.choices)
-    choices = (*everywhere, LEFT_WHOLE, *problem.choices[len(everywhere) :])
+    choices = (*everywhere, WHOLE_LAYER, *problem.choices[len(everywhere) :])
     wider = problem.model_copy(update={"choices": choices})
     return wider if _is_feasible(network, wider) else problem
 

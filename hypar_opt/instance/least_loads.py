@@ -22,7 +22,7 @@ from hypar_opt.instance.pins import pinned_choices
 from hypar_opt.sharding.weights import replicated
 from hypar_opt.workload.operators.axes import BATCH, EXPERTS, FALLBACK_REPLICATED, SPATIAL
 from hypar_opt.workload.operators.words import REPLICATED_WORDS, choices_of
-from hypar_opt.workload.parallelism import OF_IMAGES, PART_WORDS
+from hypar_opt.workload.parallelism import IMAGE_CHOICES, PART_WORDS
 from hypar_opt.workload.splitting import may_split, spatial_columns
 
 if TYPE_CHECKING:
@@ -339,7 +339,7 @@ def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
             channels += f", divided as {' and '.join(map(str, layer.split_outputs))}"
         images = (
             f", and {border.size} {axis} for at most {border.max_parts} equal parts"
-            for axis, border in zip(OF_IMAGES, map(layer.borders.get, SPATIAL), strict=True)
+            for axis, border in zip(IMAGE_CHOICES, map(layer.borders.get, SPATIAL), strict=True)
             if border and axis in choices
         )
         return f"its batch is {layer.sizes[BATCH]}, its channels {channels}{''.join(images)}"

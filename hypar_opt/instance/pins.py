@@ -10,7 +10,7 @@ from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import HyparError, InfeasibleError, argument, nearest
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.workload.operators.words import choice_of
-from hypar_opt.workload.parallelism import ALL_CHOICES, LEFT_WHOLE, PART_WORDS
+from hypar_opt.workload.parallelism import ALL_CHOICES, PART_WORDS, WHOLE_LAYER
 from hypar_opt.workload.patterns import STORED, matching
 from hypar_opt.workload.splitting import spatial_columns
 
@@ -123,7 +123,7 @@ def columns_of(pinned: Pinned, nodes: Iterable[int]) -> list[dict[int, int]]:
 
 
 def _check_contiguous(pinned: Pinned, workload: Workload) -> None:
-    """Refuse pins by which a part of a layer is not contiguous in images (`are_first`)."""
+    """Check that pins leave parts of images contiguous (`split_leading_levels`)."""
     for column in spatial_columns(workload):
         used = [row for row in pinned if any(list(pins) == [column] for pins in row)]
         for above, row in itertools.combinations(used, 2):
@@ -152,7 +152,7 @@ def _column(pin: Pin, workload: Workload, node: int, problem: Problem) -> int:
         if set(words) != set(problem.choices):
             choices = f"the choices of {layer.name} ({layer.kind}): {', '.join(words)}"
         remedy = ""
-        if pin.choice == LEFT_WHOLE and problem.reading not in RUN_READINGS:
+        if pin.choice == WHOLE_LAYER and problem.reading not in RUN_READINGS:
             remedy = f"; it needs {argument('reading', 'executed')}"
         raise HyparError(f"{pin.said}: {pin.choice} is not among {choices}{remedy}")
     return named[0]

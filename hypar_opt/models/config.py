@@ -20,7 +20,7 @@ from hypar_opt.documents.kinds import read_as
 from hypar_opt.documents.parsing import parse_json, shown
 from hypar_opt.errors import InputError, unknown
 from hypar_opt.models.config_keys import Config
-from hypar_opt.workload.omitted import slots_in_words
+from hypar_opt.workload.omitted import described_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,13 +121,13 @@ DECODERS = {
 
 
 class _Parts(NamedTuple):
-    """A model as layers before blocks, blocks, and layers behind them."""
+    """A model as layers before its blocks, the blocks, and layers after them."""
 
     tokens: int
-    """The positions that it has been trained for."""
+    """The maximum positions that it was trained for."""
     embedding: list[Table]
     name: str
-    """That of its blocks, without their numbers."""
+    """The name of its blocks, without their numbers."""
     blocks: list[list[Table]]
     norm: Table
     head: str
@@ -137,19 +137,19 @@ class _Parts(NamedTuple):
 
 
 class _Notes:
-    """What no layer is made of, and how the rest was read."""
+    """The omitted parts of a model, and remarks on how the rest was read."""
 
     def __init__(self) -> None:
-        self.left_out: dict[str, None] = {}
+        self.omissions: dict[str, None] = {}
         self.remarks: dict[str, None] = {}
 
     def leave_out(self, part: str) -> None:
         """Note a part that is left out, once."""
-        self.left_out[part] = None
+        self.omissions[part] = None
 
     def keys(self) -> Table:
-        """Return the keys of a network's file that say so."""
-        keys = {"not_kept": [*self.left_out], "remarks": [*self.remarks]}
+        """Return the keys of a network's file with both."""
+        keys = {"not_kept": [*self.omissions], "remarks": [*self.remarks]}
         return {key: value for key, value in keys.items() if value}
 
 
@@ -612,7 +612,7 @@ class _DecoderLayers:
         group = gcd(GROUP, self.tokens)
         share = -(-top_k * group // experts)
         self.notes.remarks[
-            f"{slots_in_words(share, group)}: what it would take beyond is dropped, where the"
+            f"{described_slots(share, group)}: what it would take beyond is dropped, where the"
             " model drops none"
         ] = None
         self._leave_out_of_experts()
@@ -679,7 +679,7 @@ class _DecoderLayers:
         }
 
     def _leave_out_of_experts(self) -> None:
-        """Note what no router and no expert of a network does."""
+        """Note the parts of routers and experts that a network lacks."""
         config, notes = self.config, self.notes
         if config.flag("output_router_logits"):
             notes.leave_out("the loss that balances experts' loads (output_router_logits)")

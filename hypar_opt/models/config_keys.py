@@ -28,7 +28,7 @@ _NO_STEP = frozenset(
 
 
 class Config:
-    """The keys of a configuration, checked where they are read; null is as a missing key."""
+    """The keys of a configuration, checked when read; null counts as missing."""
 
     def __init__(self, keys: Mapping[str, Any], where: str = "") -> None:
         self._keys = {key: value for key, value in keys.items() if value is not None}
@@ -36,7 +36,7 @@ class Config:
         self._read: set[str] = set()
 
     def size(self, *keys: str, default: int | None = None) -> int:
-        """Return a whole number from 1 on: of the first of some keys that there is."""
+        """Return a positive whole number: the value of the first of the keys that exists."""
         return int(
             self._value(
                 keys,
@@ -73,12 +73,12 @@ class Config:
         """Return a list of whole numbers; an empty one where there is none."""
         return self._list(key, int, "a list of whole numbers")
 
-    def _list(self, key: str, kind: type[Item], what: str) -> list[Item]:
+    def _list(self, key: str, kind: type[Item], description: str) -> list[Item]:
         value: list[Item] = self._value(
             (key,),
             [],
             lambda value: type(value) is list and all(type(item) is kind for item in value),
-            what,
+            description,
         )
         return value
 
@@ -102,13 +102,13 @@ class Config:
         return InputError(problem, where=f"{self._where}{key}")
 
     def _value(
-        self, keys: tuple[str, ...], default: Any, fits: Callable[[Any], bool], what: str
+        self, keys: tuple[str, ...], default: Any, fits: Callable[[Any], bool], description: str
     ) -> Any:
         self._read.update(keys)
         for key in keys:
             if key in self._keys:
                 if not fits(self._keys[key]):
-                    raise self.refuse(key, f"should be {what}, got {shown(self._keys[key])}")
+                    raise self.refuse(key, f"should be {description}, got {shown(self._keys[key])}")
                 return self._keys[key]
         if default is None:
             raise InputError(f"{self._where}missing key {keys[0]!r}")

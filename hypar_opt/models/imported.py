@@ -1,4 +1,4 @@
-"""Models of others as network files: ONNX, programs of PyTorch, and language models' settings."""
+"""Imports of models as network files: ONNX, PyTorch programs, and config.json files."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def import_(
 
 
 def check_parameters(network: Network, stated: int | None, file: str) -> None:
-    """Refuse a network of more or fewer parameters than a model is stated to have."""
+    """Check that a network has the stated number of parameters."""
     from hypar_opt.workload.description import describe
 
     if stated is None:

@@ -155,9 +155,9 @@ def read_program(path: str | Path, *, values: bool = False) -> ModelProto:
     return _translated(file, program, without, values=values)
 
 
-def _check_installed(what: str) -> None:
+def _check_installed(purpose: str) -> None:
     if not all(map(find_spec, _NEEDED)):
-        raise HyparError(f"{what}: PyTorch's models need: pip install 'hypar-opt[torch]'")
+        raise HyparError(f"{purpose}: PyTorch's models need: pip install 'hypar-opt[torch]'")
 
 
 def _program(module: Any, example: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -259,7 +259,7 @@ def _translated(name: str, program: Any, without: set[str], *, values: bool = Fa
 
 
 def _root(error: BaseException) -> Any:
-    """Return the error behind those that only say in which step it was."""
+    """Return the root cause behind errors that only name the step."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -267,7 +267,7 @@ def _root(error: BaseException) -> Any:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Pass over what PyTorch warns of, such as packages of its own that are not installed."""
+    """Silence PyTorch's warnings, such as those of optional packages not installed."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.WARNING))
     try:

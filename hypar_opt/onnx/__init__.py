@@ -27,9 +27,9 @@ class ImportedModel(NamedTuple):
     Parameters
     ----------
     content
-        That of the network's file.
+        The content of the network's file.
     notes
-        Sentences on how it was read, and on what was left out.
+        Sentences on how the model was read, and on omitted parts.
     layers
         The layers in the order of the network's, with the elements of the file that they learn.
     """
@@ -42,7 +42,7 @@ class ImportedModel(NamedTuple):
 
     @property
     def places(self) -> dict[int, int]:
-        """Where a step of the network is given each input of the state."""
+        """The key under which a step's data has each input of the import."""
         names = {layer.name: position for position, layer in enumerate(self.network.layers)}
         names |= {name: ~number for number, name in enumerate(self.network.input_names)}
         stated = {source: axes.stated for source, axes in self.state.inputs.items()}
@@ -74,7 +74,7 @@ def imported_model(
         Names the file, the node and the operator, and says what would be right.
     """
     from hypar_opt.documents.document import validate
-    from hypar_opt.onnx.account import check, left_out, repeated
+    from hypar_opt.onnx.account import check, repeated, uncounted_weights
     from hypar_opt.onnx.document import document
     from hypar_opt.onnx.layers import layers_of
     from hypar_opt.onnx.losses import LOSSES
@@ -98,7 +98,7 @@ def imported_model(
         content = document(name, source, state.inputs, layers)
         statements: dict[str, Any] = {
             "element_type": state.element_type,
-            "not_kept": [*state.omitted(), *left_out(state, layers)],
+            "not_kept": [*state.omitted(), *uncounted_weights(state, layers)],
             "remarks": [*state.remarks, *repeated(layers)],
         }
         head = {key: value for key, value in statements.items() if value}

@@ -30,12 +30,12 @@ _SHOWN = 3
 
 
 def check(network: Network, layers: Sequence[Layer]) -> None:
-    """Refuse a network in which a layer's parameters differ in number from the file's.
+    """Check that every layer has as many parameters as its weights in the file.
 
     Raises
     ------
     InputError
-        Names the first node whose layer differs.
+        With the first node whose layer differs.
     """
     described = {
         layer.name: (layer, maps)
@@ -70,7 +70,7 @@ def _other_orders(layers: Sequence[Layer]) -> str:
 
 
 def _tied_weights(layers: Sequence[Layer]) -> str:
-    """Return which layers share weights, except heads, which share an embedding's on purpose."""
+    """Return a sentence on layers that share weights, except heads tied to an embedding."""
     tied = [layer for layer in layers if "tied" in layer.keys]
     pairs = [(layer, layers[layer.keys["tied"]]) for layer in tied]
     pairs = [(layer, owner) for layer, owner in pairs if not owner.operator.reads_ids]
@@ -86,7 +86,7 @@ def _tied_weights(layers: Sequence[Layer]) -> str:
 
 
 def _shared_vectors(layers: Sequence[Layer]) -> str:
-    """Return which scales and biases are in the file once but counted for several layers."""
+    """Return a sentence on scales and biases stored once but counted for several layers."""
     several = [layer for layer in layers if layer.weights.shared and layer.weights.added]
     if not several:
         return ""
@@ -100,8 +100,8 @@ def _shared_vectors(layers: Sequence[Layer]) -> str:
     )
 
 
-def left_out(state: ImportState, layers: Sequence[Layer]) -> list[str]:
-    """Return a phrase on the initializers that operators read and no layer has, if any."""
+def uncounted_weights(state: ImportState, layers: Sequence[Layer]) -> list[str]:
+    """Return a phrase on initializers that operators read but no layer has, if any."""
     layer_regions: dict[str, set[Region]] = {}
     for layer in layers:
         for region in layer.weights.regions:
@@ -159,7 +159,7 @@ def _learned(state: ImportState) -> Iterator[Constant]:
 
 
 def _is_mask(constant: Constant) -> bool:
-    """Whether a constant's values hide scores: they are very low, or ones and zeros."""
+    """Return whether a constant is a mask: its values are very low, or ones and zeros."""
     if not constant.has_values or constant.elements > MAX_ELEMENTS:
         return False
     value = constant.value

@@ -48,7 +48,7 @@ def _transposed(features: Features) -> Features:
 def _sequence(
     state: ImportState, node: OnnxNode, features: Features
 ) -> tuple[Features, int, CutWindows | None]:
-    """Return tokens by head, their number, and the windows of an image in which they are.
+    """Return tokens by head, their number, and their windows of an image, if any.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def _weighted_values(
         q, k, v = (state.sliced(one, node) for one in operands)
         operands = q, k, v
     elif width != size:
-        # They cannot be side by side in one layer: each head's part of it becomes a layer's.
+        # They cannot be concatenated in one layer's output: each becomes a layer of its own.
         q, k, v = (state.apart(one, node) for one in operands)
         operands = q, k, v
     heads = heads_of(node, operands, scores, width)
@@ -186,7 +186,7 @@ def _inputs(
     *,
     in_parts: bool,
 ) -> tuple[list[int], tuple[Regions, ...]]:
-    """Return the layers that hold queries, keys and values: three, or one that holds all.
+    """Return the layers of queries, keys and values: three, or one that has all.
 
     And, for each, the channels of it in the order of a network where that is another one.
 
@@ -210,7 +210,7 @@ def _inputs(
             return [source], (() if is_ordered else heads.orders,)
     inputs, orders = [], []
     for features, order in zip(operands, heads.orders, strict=True):
-        # A group's query heads read copies of keys and values.
+        # The query heads of a group read copies of keys and values.
         whole = state.sliced(features.without_copies(), node)
         if in_parts:
             whole = whole._replace(dims=state.layer(whole.source).dims)

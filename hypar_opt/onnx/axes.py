@@ -65,7 +65,7 @@ def without(dim: Dim, axis: str) -> Dim:
 
 
 def merged(digits: Iterable[Digit]) -> Dim:
-    """Return digits with neighbours of one axis merged where they count as one number."""
+    """Return digits, adjacent ones of one axis merged if they form one number."""
     out: list[Digit] = []
     for digit in digits:
         last = out[-1] if out else None
@@ -166,17 +166,17 @@ def joined(parts: Sequence[DigitRange], dim: Dim) -> Dim:
         if len({part.size for part in parts}) > 1:
             raise UnalignedError
         return (Digit(of.axis, len(parts), of.stride * parts[0].size),)
-    # The order of the ranges is not kept: it is a fixed permutation within the digit.
+    # The order of ranges is dropped: it is a fixed permutation within the digit.
     return (of,)
 
 
 def is_roll(axis: str | DigitRange) -> bool:
-    """Whether an axis is all indices of a digit, from another one than 0 on and round."""
+    """Return whether an axis is all indices of a digit, rotated."""
     return isinstance(axis, DigitRange) and axis.size == axis.of.size
 
 
 def rolled(parts: Sequence[DigitRange]) -> Digit | None:
-    """Return the digit that two parts of one make, the second part first; None for other parts."""
+    """Return the rotated digit that two swapped parts of a digit form; None for other parts."""
     if len(parts) != 2:
         return None
     first, second = parts
@@ -190,7 +190,7 @@ def rolled(parts: Sequence[DigitRange]) -> Digit | None:
 
 
 def unrolled(dims: Iterable[Dim]) -> tuple[Dim, ...]:
-    """Return dimensions with the digits that rolls are of, wherever their indices begin."""
+    """Return dimensions with every rotated digit replaced by the original one."""
     return tuple(merged(map(_unrolled, dim)) for dim in dims)
 
 
@@ -201,7 +201,7 @@ def _unrolled(digit: Digit) -> Digit:
 
 
 def axes_of(dims: Iterable[Dim]) -> frozenset[str]:
-    """Return the names of the axes in some dimensions, of ranges the axis that they are from."""
+    """Return the names of the axes in some dimensions; a range counts as its axis."""
     return frozenset(_root(digit.axis) for dim in dims for digit in dim)
 
 
@@ -212,14 +212,14 @@ def _root(axis: str | DigitRange) -> str:
 
 
 def _nested(axis: str | DigitRange) -> Iterator[DigitRange]:
-    """Yield the ranges within one another that an axis stands for, the innermost first."""
+    """Yield the nested ranges that an axis stands for, innermost first."""
     while isinstance(axis, DigitRange):
         yield axis
         axis = axis.of.axis
 
 
 def unit(axis: str | DigitRange) -> int:
-    """Return how many indices of a map's axis lie between neighbours of an axis or range of it."""
+    """Return the stride, in indices of a map's axis, of an axis or a range of it."""
     if not isinstance(axis, DigitRange):
         return 1
     return axis.step * axis.of.stride * unit(axis.of.axis)

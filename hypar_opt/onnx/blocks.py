@@ -16,7 +16,7 @@ from hypar_opt.integers import divisors
 from hypar_opt.onnx.features import Layer
 
 MAX_BLOCK_LAYERS = 1000
-"""Longer blocks are not searched for."""
+"""The maximum number of layers of a block."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RepeatedRun:
 
 
 def runs_of(layers: Sequence[Layer], names: Sequence[str]) -> list[RepeatedRun]:
-    """Return the repeated runs of a network, in order, each entered and left by one tensor.
+    """Return the repeated runs of a network, in order; one tensor enters and one leaves each.
 
     A repetition reads only its own layers and the last layer of the repetition before it (the first
     one: the layer before the run). Among overlapping runs the one that shortens the file most is
@@ -85,7 +85,7 @@ def _before(runs: Sequence[RepeatedRun], end: int) -> Sequence[RepeatedRun]:
 
 
 def _saved(run: RepeatedRun) -> int:
-    """Return how many layers a block saves in the file."""
+    """Return the number of layers that a block saves in the file."""
     return (run.count - 1) * run.length
 
 
@@ -157,7 +157,7 @@ def _repetitions(names: Sequence[str], run: RepeatedRun) -> list[Sequence[str]]:
 
 
 class _NumberedName(NamedTuple):
-    """Names that differ in one number, which counts up."""
+    """Names that differ in one number, which counts repetitions."""
 
     before: str
     after: str

@@ -1,4 +1,4 @@
-"""A tensor that depends on no input of the network: its shape, its value, where it is stored.
+"""Constants: tensors that depend on no input, with their shape, value and stored elements.
 
 Weights are never read, and files beside the model are never opened. A value that is unknown, or
 too large to compute with, is a *placeholder*: an array of the right shape that takes no memory.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 MAX_ELEMENTS = 2**22
-"""Larger constants are not computed: this is a mask of 2,048 by 2,048 tokens."""
+"""The maximum elements of computed constants: a mask of 2,048 by 2,048 tokens."""
 
 MAX_ELEMENT_BYTES = 8
 """Numbers of more bytes are not computed with."""
@@ -85,7 +85,7 @@ class Constant:
 
     @property
     def stored(self) -> Regions:
-        """The elements whose values it holds.
+        """The number of stored elements whose values it holds.
 
         A scale or a sum of weights has those of one operand, the first of its size; a concatenation
         those of all.

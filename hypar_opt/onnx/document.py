@@ -118,18 +118,18 @@ def _name(
 
 
 def _tables(
-    layers: Sequence[Layer], own: Mapping[int, str], names: Mapping[int, str]
+    layers: Sequence[Layer], layer_names: Mapping[int, str], names: Mapping[int, str]
 ) -> list[Table]:
     """Return the tables of some layers, without inputs that are the layer before in the file.
 
     Parameters
     ----------
-    own, names
+    layer_names, names
         The names of these layers, and of those that they read, by position.
     """
     tables = []
     previous = "input"
-    for place, name in own.items():
+    for place, name in layer_names.items():
         layer = layers[place]
         inputs = [names[source] for source in layer.inputs]
         read = {} if inputs == [previous] else {"inputs": inputs}
@@ -141,7 +141,7 @@ def _tables(
 
 def _block(
     layers: Sequence[Layer],
-    given: Mapping[int, str],
+    outer_names: Mapping[int, str],
     run: RepeatedRun,
     names: tuple[str, list[str]],
 ) -> Table:
@@ -153,7 +153,7 @@ def _block(
         "name": head,
         "repeat": run.count,
         "inputs": [layers[before].name],
-        "layer": _tables(layers, local_names, {**given, before: "input", **local_names}),
+        "layer": _tables(layers, local_names, {**outer_names, before: "input", **local_names}),
     }
 
 

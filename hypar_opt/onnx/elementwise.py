@@ -21,7 +21,7 @@ from hypar_opt.onnx.axes import (
     without,
 )
 from hypar_opt.onnx.constant import Constant
-from hypar_opt.onnx.exact import MAP, MIXED, of_itself, with_constant
+from hypar_opt.onnx.exact import MAP, MIXED, self_combination, with_constant
 from hypar_opt.onnx.features import Features, Layer, PendingNorm
 from hypar_opt.onnx.import_state import ImportState, maps_error
 from hypar_opt.onnx.joins import fit, join, layer_of
@@ -48,8 +48,8 @@ from hypar_opt.workload.operators.norm import EPSILON
 _SHIFTS = frozenset({"Add", "Sum", "BiasAdd", "BiasGelu", "BiasDropout", "FastGelu"})
 _SCALES = frozenset({"Mul", "PRelu"})
 
-# Operators on a map and a bias, and what they are of their sum.
-_OF_SUMS = {
+# Operators that add a bias to a map first, and the operator applied to the sum.
+_OF_BIASED_MAPS = {
     "BiasGelu": "Gelu",
     "FastGelu": "FastGelu",
     "BiasAdd": "Identity",
@@ -83,10 +83,10 @@ def elementwise(state: ImportState, node: OnnxNode) -> Features:
         if _ends_norm(state, state.features(name), constants):
             state.settled(name, node)
     sources = {state.features(name).source for name in maps}
-    whole = _together(state, node, word, maps)
+    whole = _joined_maps(state, node, word, maps)
     # A node that joins maps is a layer, not an operator on one.
     joins = whole.source not in sources
-    op = "Add" if node.op in _OF_SUMS else node.op
+    op = "Add" if node.op in _OF_BIASED_MAPS else node.op
     one_by_one = joins or op in ("Add", "Sum", "Mul")
     result, marks = whole, {node.stated}
     for name in constants:
@@ -105,20 +105,20 @@ def elementwise(state: ImportState, node: OnnxNode) -> Features:
             node.op,
             node.attributes(),
             _operands(state, node, whole),
-            marks | of_itself(node, [state.features(name) for name in maps]),
+            marks | self_combination(node, [state.features(name) for name in maps]),
             result.operators | {node.stated},
         )
         rounded = max((precision(state.constant(name)) for name in constants), default=0.0)
         result = result._replace(function=function.rounded(rounded))
-    if node.op in _OF_SUMS:
-        op = _OF_SUMS[node.op]
+    if node.op in _OF_BIASED_MAPS:
+        op = _OF_BIASED_MAPS[node.op]
         function = applied(op, {}, [result.function], {op}, result.operators | {op})
         result = result._replace(function=function)
     return result if joins else result._replace(operators=result.operators | {node.op})
 
 
 def _operands(state: ImportState, node: OnnxNode, whole: Features) -> list[Operand]:
-    """Return what each input of a node is, on sample numbers."""
+    """Return each input of a node, evaluated on sample numbers."""
     if node.op in ("Dropout", "SimplifiedDropout"):
         return [state.features(node.inputs[0]).function]
     if node.op != "Clip":
@@ -133,7 +133,7 @@ def _operands(state: ImportState, node: OnnxNode, whole: Features) -> list[Opera
 
 
 def _operand(state: ImportState, node: OnnxNode, whole: Features, name: str) -> Operand:
-    """Return what an input of a node is, on sample numbers; None if it is unknown."""
+    """Return an input of a node, evaluated on sample numbers; None if unknown."""
     if not name:
         return None
     if not state.is_constant(name):
@@ -145,7 +145,7 @@ def _operand(state: ImportState, node: OnnxNode, whole: Features, name: str) -> 
 
 
 def _is_of_channels(state: ImportState, features: Features, constant: Constant) -> bool:
-    """Whether a constant has a number for each channel of a map, and no other axis.
+    """Return whether a constant has one number per channel of a map, and no other axis.
 
     Of heads that are normalised one by one, for each channel of a head.
     """
@@ -186,8 +186,8 @@ def _check_dropout(state: ImportState, node: OnnxNode) -> None:
             state.note(node, "dropout")
 
 
-def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -> Features:
-    """Return the maps of a node as one, joined by a layer if they are of several."""
+def _joined_maps(state: ImportState, node: OnnxNode, word: str, names: list[str]) -> Features:
+    """Return the maps of a node as one map, joined by a layer if there are several."""
     groups = _turned(node, _groups(node, [state.features(name) for name in names]))
     if len(groups) > 1:
         groups = _groups(node, [state.settle(features, node) for features in groups])
@@ -195,7 +195,7 @@ def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -
         groups = _without_masks(state, node, groups)
     if len(groups) == 1:
         return groups[0]
-    if node.op == "Mul" and (terms := _with_one(state, node, groups)):
+    if node.op == "Mul" and (terms := _one_plus_product(state, node, groups)):
         return terms
     if node.op not in EXACT:
         means = "product" if word == "mul" else "sum"
@@ -203,10 +203,12 @@ def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -
     return join(state, node, word if word in ("add", "mul") else "add", groups)
 
 
-def _with_one(state: ImportState, node: OnnxNode, groups: list[Features]) -> Features | None:
-    """Return a product of a map with one and another as a sum: x (1 + y) is x + x y.
+def _one_plus_product(
+    state: ImportState, node: OnnxNode, groups: list[Features]
+) -> Features | None:
+    """Rewrite the product of a map and one plus another as a sum: x (1 + y) is x + x y.
 
-    None where neither of two maps is that.
+    None if neither map has that form.
     """
     for place, features in enumerate(groups if len(groups) == 2 else ()):
         if features.function.rest and features.function.agrees(SAMPLE + 1.0):
@@ -233,7 +235,7 @@ def _turned(node: OnnxNode, groups: list[Features]) -> list[Features]:
 
 
 def _without_masks(state: ImportState, node: OnnxNode, groups: list[Features]) -> list[Features]:
-    """Return maps without those made of token ids, which have no gradient: padding masks."""
+    """Return maps without those computed from token ids: padding masks, without gradient."""
     groups = [features for features in groups if not state.is_ids(features)] or groups[:1]
     scores = [group for group in groups if state.layer(group.source).is_scores]
     if scores and len(groups) > 1:
@@ -262,9 +264,9 @@ def _merged(node: OnnxNode, a: Features, b: Features) -> Features:
     if len(a.dims) == len(b.dims):
         # Copies stay where either of the two has them.
         dims = tuple(dim or x or y for dim, x, y in zip(dims, a.dims, b.dims, strict=True))
-    done = of_itself(node, [a, b])
+    done = self_combination(node, [a, b])
     operators = a.operators | b.operators | done
-    op = "Add" if node.op in _OF_SUMS else node.op
+    op = "Add" if node.op in _OF_BIASED_MAPS else node.op
     function = applied(
         op, node.attributes(), [a.function, b.function], done | {op}, operators | {op}
     )
@@ -304,7 +306,7 @@ def _with_constant(
 ) -> tuple[Features, frozenset[str], bool]:
     """Return a map with a constant that is added to it or multiplied by it.
 
-    With marks of what is done with the constant, and whether a layer, or a norm, holds it.
+    With marks of the operation, and whether a layer or a norm learns the constant.
     """
     constant = state.constant(name)
     layer = state.layer(features.source)
@@ -341,7 +343,7 @@ def _with_constant(
 
 
 def _ends_norm(state: ImportState, features: Features, constants: Sequence[str]) -> bool:
-    """Whether a map has been normed, and constants do not scale or shift its channels.
+    """Return whether a map is normed, and constants do not scale or shift its channels.
 
     As rotary positions do, which read parts of it, too.
     """
@@ -377,7 +379,7 @@ def _shifted(state: ImportState, node: OnnxNode, features: Features, name: str) 
     takes_bias = takes_bias and layer.pooled_as is None  # a bias comes before the activation
     if norm is None and takes_bias and features.function.activation is None:
         layer.add_bias(state.constant(name).stored)
-        # Of what has been done before the bias is added, the layer does nothing.
+        # The layer does none of the operations before the bias.
         done = IDENTITY if features.function.is_identity else features.function.unknown()
         return features._replace(function=done)
     if norm is None or norm.shift:
@@ -390,19 +392,19 @@ def _shifted(state: ImportState, node: OnnxNode, features: Features, name: str) 
 
 
 def _is_table(
-    state: ImportState, features: Features, constant: Constant, held: tuple[Dim, ...]
+    state: ImportState, features: Features, constant: Constant, dims: tuple[Dim, ...]
 ) -> bool:
     """Whether a constant has a value for each feature of each token: a table of positions."""
     features = state.named(features)
     sizes = state.layer(features.source).sizes
-    axes = axes_of(held)
+    axes = axes_of(dims)
     if axes & {f"i{n}" for n in range(4)}:
         return constant.elements >= math.prod(sizes.values())
     places = axes & POSITIONS
     return (
         bool(places)
-        and is_whole("c", sizes.get("c", 1), held)
-        and all(is_whole(axis, sizes[axis], held) for axis in places)
+        and is_whole("c", sizes.get("c", 1), dims)
+        and all(is_whole(axis, sizes[axis], dims) for axis in places)
     )
 
 
@@ -441,7 +443,7 @@ def _with_tables(
         sizes = {"t": tokens, "c": channels}
         weights = LayerWeights(region.name, table.stored if all_rows else (region,))
         dims = tuple(without(dim, "b") for dim in features.dims)
-        embedding = state.emit_once(
+        embedding = state.emit_unique(
             Layer("embedding", keys, inputs, sizes, node, weights, dims=dims)
         )
         tables[embedding.source] = embedding

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from hypar_opt.onnx.features import Features
     from hypar_opt.onnx.model import OnnxNode
 
-_OF_A_NUMBER = {"Clip": "|", "Mul": "*", "Div": "/", "Add": "+", "Sub": "-", "Sum": "+", "Pow": "^"}
+_WITH_ONE_NUMBER = {
+    "Clip": "|",
+    "Mul": "*",
+    "Div": "/",
+    "Add": "+",
+    "Sub": "-",
+    "Sum": "+",
+    "Pow": "^",
+}
 _WORDS = {
     "*": "multiplication by",
     "/": "division by",
@@ -47,13 +55,13 @@ def with_constant(op: str, constant: Constant, *, absorbed: bool) -> frozenset[s
         return frozenset()
     if constant.elements != 1:
         return frozenset({MAP})
-    sign = _OF_A_NUMBER.get(op)
+    sign = _WITH_ONE_NUMBER.get(op)
     if sign is None or not constant.has_values:
         return frozenset({f"{sign}?"} if sign else ())
     return frozenset({f"{sign}{float(constant.value.ravel()[0]):.9g}"})
 
 
-def of_itself(node: OnnxNode, maps: Sequence[Features]) -> frozenset[str]:
+def self_combination(node: OnnxNode, maps: Sequence[Features]) -> frozenset[str]:
     """Return a mark for a map that is combined with itself, as in a square."""
     same = len(maps) > 1 and len({features.operators for features in maps}) == 1
     return frozenset({SELF} if node.op in ("Mul", "Add") and same else ())

@@ -61,7 +61,7 @@ class PendingNorm:
 
 @dataclass(frozen=True)
 class AddedBorder:
-    """What ``Pad`` put round an image.
+    """The border that ``Pad`` added to an image.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class Features(NamedTuple):
 
 
 _PENDING = ("input", "scores")
-"""A placeholder among layers for a tensor that is not, or not yet, a layer of a network."""
+"""Placeholders among layers for tensors that are not, or not yet, layers of a network."""
 
 
 @dataclass
@@ -190,17 +190,17 @@ class Layer:
 
     @property
     def is_scores(self) -> bool:
-        """Whether it is the first product of an attention that is written out."""
+        """Whether it is the first product of decomposed attention."""
         return self.kind == "scores"
 
     @property
     def is_slice(self) -> bool:
-        """Whether it is a part of the channels of a layer, which is divided later if it can be."""
+        """Whether it is a slice of a layer's channels; the layer is divided later if possible."""
         return self.kind == "slice"
 
     @property
     def looks_up(self) -> bool:
-        """Whether it is a table that ids index: those of the first input, or its own."""
+        """Whether it is a table indexed by ids, of the first input or its own."""
         return self.operator.reads_ids and (bool(self.inputs) or "ids" in self.keys)
 
     @property

@@ -124,7 +124,7 @@ class ImportState:
             self.inputs[features.source].name_image(features.dims)
 
     def named(self, features: Features) -> Features:
-        """Return features; of an input with its axes' names, by its rank unless a layer said."""
+        """Return features, an input's axes named by its rank unless a layer determined them."""
         axes = self.inputs.get(features.source)
         return features if axes is None else axes.settled(features)
 
@@ -161,7 +161,7 @@ class ImportState:
         self.layers.append(layer)
         return Features(len(self.layers) - 1, layer.dims, only=True)
 
-    def emit_once(self, layer: Layer, of: str = "") -> Features:
+    def emit_unique(self, layer: Layer, of: str = "") -> Features:
         """Return a layer's output; an equal layer of the same tensor is not added again."""
         keys = repr(sorted(layer.keys.items()))
         key = (layer.kind, keys, tuple(layer.inputs), layer.weights, of)
@@ -193,7 +193,7 @@ class ImportState:
     # Settling and reading.
 
     def settled(self, name: str, node: OnnxNode) -> Features:
-        """Return a tensor settled, and remember it so."""
+        """Return a tensor settled, and record that."""
         features = self.settle(self.features(name), node)
         self.tensors[name] = features
         return features
@@ -259,12 +259,12 @@ class ImportState:
         origin = norm.node or node
         dims = self.layer(source).dims or bare.dims
         layer = Layer("norm", keys, [source], sizes, origin, weights, dims=dims, is_nameless=True)
-        return Features(self.emit_once(layer).source, bare.dims, only=features.only)
+        return Features(self.emit_unique(layer).source, bare.dims, only=features.only)
 
     def heads_of(self, features: Features, over: Collection[str]) -> tuple[int | None, int]:
-        """Return the channels of a head that a norm is of, and those of all heads.
+        """Return the channels per normed head, and of all heads.
 
-        None where it is not of tokens' heads, or heads are not a range of a layer's channels.
+        None if it does not normalise heads, or heads are not a range of a layer's channels.
         """
         size, sizes = head_size(over), self.layer(features.source).sizes
         channels = self._channels(features)
@@ -279,7 +279,7 @@ class ImportState:
         return self.layer(features.source).channels
 
     def groups_of(self, features: Features, over: Collection[str]) -> int | None:
-        """Return the groups of channels that a norm normalises, each with all positions.
+        """Return the number of channel groups of a norm over all positions.
 
         None where its statistics are of a position, or of some, or of images.
         """
@@ -292,7 +292,7 @@ class ImportState:
         return channels // size if size and channels % size == 0 else None
 
     def _note_rest(self, features: Features, node: OnnxNode, last: OnnxNode) -> None:
-        """Note what has been done to a map, at least its last operator."""
+        """Note the unread operators on a map, at least its last one."""
         for phrase in phrases(features.function.rest) or [last.op]:
             self.note(node, f"{phrase} of what it reads")
 
@@ -357,7 +357,7 @@ class ImportState:
         layer.read_as.add(self.activation_of(features, node))
         keys = {} if over == "average" else {"over": over}
         pooled = Layer("global_pool", keys, [features.source], {"c": layer.channels}, node)
-        return self.emit_once(pooled).source
+        return self.emit_unique(pooled).source
 
     def ordered(self, features: Features, node: OnnxNode) -> Features:
         """Return features whose channels are in order, after a shuffle layer if need be.
@@ -382,7 +382,7 @@ class ImportState:
         shuffle = Layer("shuffle", keys, [source], self.layer(source).sizes, node)
         new = {inner: Digit("c", inner.size, outer.size), outer: Digit("c", outer.size)}
         dims = tuple(merged(new.get(digit, digit) for digit in dim) for dim in features.dims)
-        return Features(self.emit_once(shuffle).source, dims, only=features.only)
+        return Features(self.emit_unique(shuffle).source, dims, only=features.only)
 
     def as_tokens(self, features: Features, node: OnnxNode, *, in_parts: bool = False) -> Features:
         """Return an image as tokens if its rows and columns are one dimension; else unchanged.
@@ -409,7 +409,7 @@ class ImportState:
             bare = features._replace(function=IDENTITY, operators=frozenset())
             source = self.read(bare if pending else features, node)
             tokens = Layer("flatten", {"to": "tokens"}, [source], sizes, node)
-            flattened = Features(self.emit_once(tokens).source, dims, only=features.only)
+            flattened = Features(self.emit_unique(tokens).source, dims, only=features.only)
             if not pending:
                 return flattened
             return flattened._replace(function=features.function, operators=features.operators)
@@ -418,21 +418,21 @@ class ImportState:
             return features
         layer.read_as.add(None)
         tokens = Layer("flatten", {"to": "tokens"}, [features.source], sizes, node)
-        return features._replace(source=self.emit_once(tokens).source, dims=dims)
+        return features._replace(source=self.emit_unique(tokens).source, dims=dims)
 
     def vector_as_token(self, features: Features, node: OnnxNode) -> Features:
-        """Return a vector as a sequence of one token; else unchanged."""
+        """Return a vector as a sequence of one token; other features unchanged."""
         layer = self.layer(features.source)
         if layer.sizes.keys() != {"c"} or features.source < 0:
             return features
         features = self.sliced(features, node)
         sizes = {"t": 1, "c": self.layer(features.source).channels}
         source = self.read(features, node)
-        token = self.emit_once(Layer("flatten", {"to": "tokens"}, [source], sizes, node))
+        token = self.emit_unique(Layer("flatten", {"to": "tokens"}, [source], sizes, node))
         return Features(token.source, features.dims, only=features.only)
 
     def as_image(self, features: Features, node: OnnxNode) -> Features:
-        """Return what is seen as channels, rows and columns as the image of a layer.
+        """Return features with channels, rows and columns as the image of a layer.
 
         Tokens or a vector become one, and channels and pixels of blocks each other; else unchanged.
         """
@@ -454,7 +454,7 @@ class ImportState:
         sizes = {"c": extent(channels), "h": height, "w": width}
         source = self.read(features, node)
         dims = [whole_dim(axis, size) for axis, size in sizes.items()]
-        image = self.emit_once(Layer(kind, keys, [source], sizes, node))
+        image = self.emit_unique(Layer(kind, keys, [source], sizes, node))
         places = dims if len(features.dims) == 4 else [dims[0], dims[2]]
         return Features(image.source, (features.dims[0], *places), only=features.only)
 
@@ -514,12 +514,12 @@ class ImportState:
         whole = self.layer(features.source)
         sizes = {**whole.sizes, "c": keys["size"]}
         if whole.kind != "flatten" or "of" not in keys:
-            return self.emit_once(Layer("slice", keys, [features.source], sizes, node)).source
+            return self.emit_unique(Layer("slice", keys, [features.source], sizes, node)).source
         # Of an image's pixels as tokens it is the image that is divided.
         of_image = {**self.layer(whole.inputs[0]).sizes, "c": keys["size"]}
-        part = self.emit_once(Layer("slice", keys, [*whole.inputs], of_image, node)).source
+        part = self.emit_unique(Layer("slice", keys, [*whole.inputs], of_image, node)).source
         self.layers[part].read_as.add(None)
-        return self.emit_once(Layer("flatten", whole.keys, [part], sizes, node)).source
+        return self.emit_unique(Layer("flatten", whole.keys, [part], sizes, node)).source
 
     def is_range(self, features: Features) -> bool:
         """Whether features are a range of their layer's channels, or all of them."""
@@ -530,7 +530,7 @@ class ImportState:
         return len(features.taken) < 2 and all(step == ("c", 1, channels) for step in steps)
 
     def apart(self, features: Features, node: OnnxNode) -> Features:
-        """Return channels that are no range, such as some of each head, as a new layer's map."""
+        """Return non-contiguous channels, such as some of each head, as a new layer's map."""
         return features if self.is_range(features) else self.sliced(features, node)
 
     def sliced(self, features: Features, node: OnnxNode) -> Features:
@@ -592,7 +592,7 @@ def _channel_digits(features: Features) -> Dim:
 
 
 def _stride(digit: Digit) -> int:
-    """Return how many channels lie between neighbours of a digit."""
+    """Return the stride of a digit in channels."""
     return digit.stride * unit(digit.axis)
 
 

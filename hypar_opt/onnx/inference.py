@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 _FLOAT = 1
 """The type of unknown values; no shape depends on it."""
 
-_OF_A_SHAPE = frozenset(("ConstantOfShape", "Expand", "Reshape", "Tile"))
+_SHAPE_INPUT = frozenset(("ConstantOfShape", "Expand", "Reshape", "Tile"))
 """Operators whose last input has one element per dimension of the output."""
 
 _MAX_SHAPE_VALUES = 2**10
@@ -42,7 +42,7 @@ def inferred(
     from onnx import helper, numpy_helper, shape_inference
 
     last = inputs[-1] if inputs else None
-    if node.op in _OF_A_SHAPE and last is not None and last.elements > MAX_RANK:
+    if node.op in _SHAPE_INPUT and last is not None and last.elements > MAX_RANK:
         return {}
     values, tensors = [], []
     try:

@@ -62,7 +62,7 @@ def _ends(state: ImportState) -> list[int]:
             layer.read_as.add(None)
             keys: dict[str, Any] = {"loss": "none", "softcap": cap}
             capped = Layer("output", keys, [features.source], layer.sizes, node, dims=layer.dims)
-            ends.append(state.emit_once(capped).source)
+            ends.append(state.emit_unique(capped).source)
             continue
         layer.read_as.add(state.activation_of(features, node))
         if layer.is_scores:
@@ -77,7 +77,7 @@ def _ends(state: ImportState) -> list[int]:
 
 
 def _written(state: ImportState, node: OnnxNode, features: Features) -> Features:
-    """Return an output in the order of its layer's map; note where it is another one."""
+    """Return an output in the order of its layer's map; note any difference."""
     if features.source < 0 or state.layer(features.source).is_scores:
         return features
     if features.taken:
@@ -96,7 +96,7 @@ def _written(state: ImportState, node: OnnxNode, features: Features) -> Features
 
 
 def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
-    """Return the layers that an end needs; of several unread ends each gets an output layer."""
+    """Return the layers that ends need; several unread ends each get an output layer."""
     alive = set()
     waiting = list(ends)
     while waiting:
@@ -123,9 +123,9 @@ def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
 
 
 def _divided(layers: list[Layer]) -> list[Layer]:
-    """Return layers, those that are read in parts divided into one layer per part if they can be.
+    """Return layers, each that is read in parts divided into one layer per part if possible.
 
-    Of others the parts are layers themselves.
+    Otherwise the parts become layers.
     """
     readers: dict[int, list[Layer]] = {}
     for layer in layers:
@@ -170,7 +170,7 @@ def _divided(layers: list[Layer]) -> list[Layer]:
 
 
 def _can_be_divided(layers: list[Layer], source: int, readers: list[Layer]) -> bool:
-    """Whether a layer has a part for each of its readers, that together have each output once."""
+    """Return whether the parts that a layer's readers take partition its outputs."""
     if source < 0 or not all(reader.is_slice for reader in readers):
         return False
     layer, parts = layers[source], [_channels(reader) for reader in readers]
@@ -187,7 +187,7 @@ def _channels(part: Layer) -> Region:
 
 
 def _order(state: ImportState, layers: list[Layer]) -> None:
-    """Give layers of weights the order of outputs in which attention reads them."""
+    """Order the outputs of layers with weights as attention reads them."""
     wanted: list[set[Regions]] = [set() for _ in layers]
     for layer, orders in zip(reversed(layers), reversed(wanted), strict=True):
         order = next(iter(orders)) if len(orders) == 1 else ()
@@ -216,7 +216,7 @@ def _is_of_whole_heads(layer: Layer, order: Regions) -> bool:
 
 
 def _activate(state: ImportState, layer: Layer) -> None:
-    """Give a layer the activation through which all its readers see it."""
+    """Move the activation that all readers of a layer apply into the layer."""
     if layer.scaled_by:
         _scale(state, layer)
     words, takes_one = layer.read_as, "activation" in layer.operator.model_fields
@@ -232,7 +232,7 @@ def _activate(state: ImportState, layer: Layer) -> None:
 
 
 def _scale(state: ImportState, layer: Layer) -> None:
-    """Give a table the factor by which all that read its rows multiply them."""
+    """Move the factor that all readers of a table apply into the table."""
     factors = {
         factor: nodes for factor, nodes in layer.scaled_by.items() if factor not in (None, 1)
     }

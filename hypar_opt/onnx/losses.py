@@ -63,29 +63,29 @@ def end_in_a_loss(state: ImportState, layers: list[Layer], stated: str | None = 
         return
     (end,) = ends
     layers.append(Layer("output", {}, [end], layers[end].sizes))
-    state.remarks.append(_said_of_logits(layers[end], what))
+    state.remarks.append(_logits_remark(layers[end], what))
 
 
 def _is_capped(layers: Sequence[Layer]) -> bool:
-    """Whether the single end is a soft cap without a loss."""
+    """Return whether the only end is a soft cap without a loss."""
     last = layers[-1] if layers else None
     of_end = last is not None and last.kind == "output" and last.keys.get("loss") == "none"
     return of_end and "softcap" in layers[-1].keys and len(_ends(layers)) == 1
 
 
 def _end_capped(state: ImportState, layers: list[Layer]) -> None:
-    """Give the last layer, a soft cap, the loss of what it reads, if these are logits."""
+    """Add the loss of logits to the last layer, a soft cap, if it reads logits."""
     what = _logits(state, layers, layers[-1].inputs)
     if what is None:
         state.remarks.append(SQUARED)
         return
     del layers[-1].keys["loss"]
-    state.remarks.append(_said_of_logits(layers[-1], what))
+    state.remarks.append(_logits_remark(layers[-1], what))
 
 
-def _said_of_logits(end: Layer, what: str) -> str:
+def _logits_remark(end: Layer, axis: str) -> str:
     return (
-        f"its end is taken as logits of {end.channels:,} {what}: the loss is the cross-entropy of"
+        f"its end is taken as logits of {end.channels:,} {axis}: the loss is the cross-entropy of"
         " their softmax"
     )
 

@@ -93,15 +93,15 @@ class MaskValues:
         self.shown: dict[Hashable, Mask] = {}
         """What each mask shows, by its use, once that is known."""
 
-    def get(self, name: str, given: Mapping[str, Array] = MappingProxyType({})) -> Known:
+    def get(self, name: str, overrides: Mapping[str, Array] = MappingProxyType({})) -> Known:
         """Return the value of a tensor that depends only on sizes and constants.
 
         Parameters
         ----------
-        given
+        overrides
             Values to take in place of those of some tensors.
         """
-        values: dict[str, Known] = {**given}
+        values: dict[str, Known] = {**overrides}
         room = min(MAX_BYTES_AT_ONCE, self._work)
         waiting, steps = [name], 0
         while waiting:

@@ -1,4 +1,4 @@
-"""The tokens that a mask hides: none, all later ones, with them those before a window, or others.
+"""Attention masks: none, causal, a sliding window, or others.
 
 A network cannot express others. Only values decide. A mask that they do not decide is reported, and
 no mask is applied instead.
@@ -34,19 +34,19 @@ In a window the number of tokens follows that each sees of the past: ``mask: pas
 
 
 def past_in(shown: str | None) -> int | None:
-    """Return how many tokens a mask shows of the past: 0 for all; None if it shows others."""
+    """Return the past tokens that a mask shows, 0 for all; None if it is another mask."""
     if shown is None or not shown.startswith(PAST):
         return None
     return int(shown.removeprefix(PAST) or 0)
 
 
 def narrower(one: int, other: int) -> int:
-    """Return the window that two masks of the past leave; 0 for none."""
+    """Return the narrower of two windows; 0 stands for no window."""
     return min(one, other) or max(one, other)
 
 
 def read_mask(state: ImportState, node: OnnxNode, scores: Features, name: str) -> Mask:
-    """Return what a constant shows that an operator applies to the scores of attention.
+    """Return the mask that a constant applies to the scores of attention.
 
     A bias of the scores is named.
     """
@@ -91,7 +91,7 @@ def _read(state: ImportState, node: OnnxNode, scores: Features, name: str) -> Ma
 
 
 def _is_bias(state: ImportState, scores: Features, name: str, rest: Array) -> bool:
-    """Whether what a constant adds to visible scores is not one number, or is learned."""
+    """Return whether a constant adds a bias to visible scores: several numbers, or learned ones."""
     if rest.size and not (rest == rest.flat[0]).all():
         return True
     # Equal values are learned, too, before training; but what hides anything is a mask.
@@ -116,7 +116,7 @@ def _is_of_heads(state: ImportState, scores: Features, name: str) -> bool:
 
 
 def read_mask_of_tokens(mask: Features) -> Mask:
-    """Return what a mask made of token ids shows; no id is padding."""
+    """Return the mask computed from token ids; no id is padding."""
     if OTHER in mask.operators:
         return Mask("it depends on the token ids")
     past = [visible for visible in map(past_in, mask.operators) if visible is not None]
@@ -128,7 +128,7 @@ def _word(window: int) -> str:
 
 
 def shown_by(state: ImportState, node: OnnxNode, name: str, tokens: int) -> str | None:
-    """Return what a constant shows that is combined with a mask of token ids; None if no mask.
+    """Return the mask of a constant that is combined with one of token ids; None if no mask.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def shown_by(state: ImportState, node: OnnxNode, name: str, tokens: int) -> str 
 
 
 def read_attention_mask(state: ImportState, node: OnnxNode, layer: Layer, name: str) -> None:
-    """Determine what the mask of an attention operator hides."""
+    """Read the mask of an attention operator."""
     if not state.is_constant(name):
         shown = _unknown(state, "it depends on the network's input")
     elif isinstance(value := state.mask_values.get(name), Unknown):
@@ -167,7 +167,7 @@ def read_attention_mask(state: ImportState, node: OnnxNode, layer: Layer, name: 
 
 
 def _unknown(state: ImportState, why: str) -> str:
-    """Return what a mask shows whose values are not known: the past, if that is stated."""
+    """Return the mask assumed if values are unknown: causal, if that is stated."""
     if not state.causal:
         # Networks keep this, whoever reads them: it names the option as a shell does and Python.
         return f"{why} (the option causal of import states that it hides later tokens)"
@@ -178,13 +178,13 @@ def _unknown(state: ImportState, why: str) -> str:
 
 
 def no_mask(state: ImportState, node: OnnxNode, shown: str) -> None:
-    """Name a mask that a network does not have."""
+    """Note a mask that a network cannot express."""
     why = "it hides other tokens than the later ones" if shown == OTHER else shown
     state.note(node, f"attention's mask: {why}; no mask is applied instead")
 
 
 def _by_where(state: ImportState, node: OnnxNode, scores: Features, condition: Array) -> Mask:
-    """Return where a Where takes the scores; its other values have to hide them."""
+    """Return where a Where takes the scores; elsewhere it has to hide them."""
     places = [index for index in (1, 2) if not state.is_constant(node.inputs[index])]
     if len(places) != 1:
         return Mask("it chooses among scores")

@@ -95,7 +95,7 @@ class OnnxNode(NamedTuple):
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether it hands on its first input: a cast among floating-point types is one, too."""
+        """Whether it passes on its first input unchanged; casts among floats do, too."""
         if self.op == "Cast":
             return self.attributes().get("to") in FLOATS
         return self.op == "Identity" or (self.op == "Dropout" and not self.input(2))
@@ -172,7 +172,7 @@ class OnnxGraph:
         return readers
 
     def ends(self, name: str) -> bool:
-        """Whether a tensor is an output that nothing reads, but for nodes that change no value."""
+        """Return whether a tensor is an output, read by nothing but nodes that change no value."""
         while name not in self.outputs:
             read = self.readers.get(name, [])
             if len(read) != 1 or not (read[0].changes_nothing or read[0].op in _VIEWS):
@@ -334,7 +334,7 @@ def _without_sequences(nodes: list[OnnxNode], graph: GraphProto) -> list[OnnxNod
 
 
 def _check_control_flow(nodes: Sequence[OnnxNode], outputs: Iterable[str]) -> None:
-    """Refuse control flow that an output needs, whatever it depends on."""
+    """Refuse control flow that an output needs."""
     needed = set(outputs)
     for node in reversed(nodes):
         if needed.isdisjoint(node.outputs):
@@ -461,7 +461,7 @@ def _stating(names: Iterable[str]) -> str:
 
 
 def _batch_of(values: list[ValueInfoProto]) -> int:
-    """Return the leading dimension of the first input that has a fixed one; 0 if none has."""
+    """Return the first fixed leading dimension among inputs; 0 if there is none."""
     for value in values:
         shape = value.type.tensor_type.shape.dim
         if shape and shape[0].HasField("dim_value") and 0 < shape[0].dim_value <= MAX_DIMENSION:

@@ -68,7 +68,7 @@ def _name(layer: Layer, weight: str, biases: Sequence[str]) -> str:
 
 
 def is_counted(name: str) -> bool:
-    """Whether an exporter has made a tensor's name by counting, as it does not of a module's."""
+    """Return whether an exporter generated a tensor's name by counting."""
     return _COUNTED.fullmatch(name) is not None
 
 
@@ -79,7 +79,7 @@ def _own_module(layer: Layer) -> str:
 
 
 def _module(layer: Layer, node: OnnxNode) -> str:
-    """Return the name of the module that a node is in, for what learns nothing with its own."""
+    """Return the name of the module that a node is in, for layers without weights."""
     module, scope = _own_module(layer), (node.scopes or [""])[-1]
     if layer.weights.regions or not module:
         return module

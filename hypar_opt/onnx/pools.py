@@ -73,7 +73,7 @@ def pool(state: ImportState, node: OnnxNode) -> Features:
 def _note_borders(
     state: ImportState, node: OnnxNode, features: Features, padding: Sequence[int], *, up: bool
 ) -> None:
-    """Note what a pool does that a network's does not, whose windows end at the map's border."""
+    """Note differences from a network's pools, whose windows end at the map's border."""
     border, values = features.border, features.function.values
     if node.op == "LpPool":
         state.note(node, node.stated)
@@ -91,7 +91,7 @@ def _note_borders(
 
 
 def upsample(state: ImportState, node: OnnxNode) -> Features:
-    """An image enlarged by whole factors: pixels repeated, and as such what is interpolated."""
+    """An image enlarged by whole factors; interpolation is read as repeated pixels."""
     shape = state.seen(node.inputs[0]).shape
     factors = _factors(state, node, shape)
     if any(factor != 1 for factor in factors[:2]) or any(f % 1 or f < 1 for f in factors):
@@ -115,7 +115,7 @@ def upsample(state: ImportState, node: OnnxNode) -> Features:
 
 
 def _repeats(node: OnnxNode, size: int, factor: int) -> bool:
-    """Whether an image is enlarged by each of its pixels a number of times, in their order."""
+    """Return whether an image is enlarged by repeating every pixel in order."""
     attributes = node.attributes()
     if node.op == "Upsample":
         return True

@@ -79,7 +79,7 @@ def convolution(state: ImportState, node: OnnxNode) -> Features:
             "unflatten", {"height": 1, "width": 1}, [state.read(features, node)], sizes, node
         )
         places = [whole_dim(axis, size) for axis, size in sizes.items()]
-        features = state.emit_once(pixel)._replace(dims=(features.dims[0], *places))
+        features = state.emit_unique(pixel)._replace(dims=(features.dims[0], *places))
         image = replace(image, features=features)
     elif not layer.is_image:
         matrix = weight.matrix(node.inputs[1], summed, written)
@@ -287,7 +287,7 @@ def linear(
     kind, source = "fc", state.read(features, node)
     if layer.is_tokens and "t" in axes:
         flat = {"c": math.prod(layer.sizes.values())}
-        source = state.emit_once(Layer("flatten", {}, [source], flat, node)).source
+        source = state.emit_unique(Layer("flatten", {}, [source], flat, node)).source
     elif layer.is_tokens:
         sizes["t"] = layer.sizes["t"]
     elif layer.is_image and not axes & POSITIONS and layer.sizes["h"] * layer.sizes["w"] > 1:

@@ -1,7 +1,6 @@
 """Provenance of constants: which elements of the file's initializers a node's outputs hold.
 
-A constant is followed from its initializers through the operators that only look at them another
-way.
+A constant is followed from its initializers through operators that only view them.
 """
 
 from __future__ import annotations
@@ -38,8 +37,15 @@ SAME_VALUES = frozenset(
 )
 """Operators whose results are values of the first input; the others are indices and shapes."""
 
-# Of these the others are bounds and scales.
-_OF_FIRST = SAME_VALUES | {"Clip", "CumSum", "DequantizeLinear", "Pad", "QuantizeLinear", "Trilu"}
+# Their other inputs are bounds and scales.
+_FIRST_INPUT_ONLY = SAME_VALUES | {
+    "Clip",
+    "CumSum",
+    "DequantizeLinear",
+    "Pad",
+    "QuantizeLinear",
+    "Trilu",
+}
 
 
 def regions_of(
@@ -54,7 +60,7 @@ def regions_of(
         return [(whole(node.outputs[0], shapes[0]),)]
     if node.op in NO_WEIGHTS or not inputs or inputs[0] is None:
         return [()] * len(shapes)
-    if node.op not in _OF_FIRST:
+    if node.op not in _FIRST_INPUT_ONLY:
         tensors = [constant for constant in inputs if constant and constant.elements > 1]
         return [_merged([region for c in tensors for region in c.regions], shapes[0])]
     views = [_views_of(node, region, inputs, shapes) for region in inputs[0].regions]

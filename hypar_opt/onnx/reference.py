@@ -29,7 +29,9 @@ _NARROW, _DOUBLE = frozenset({1, 10, 16}), 11
 """The types of single and half precision, and that of double precision."""
 
 
-def outputs_of(state: ImportState, model: ModelProto, given: Mapping[int, Array]) -> list[Array]:
+def outputs_of(
+    state: ImportState, model: ModelProto, inputs_by_source: Mapping[int, Array]
+) -> list[Array]:
     """Return the outputs of a model for the inputs of its network.
 
     Others of the model are ones, as the import takes them. A model of a fixed batch runs once for
@@ -39,7 +41,7 @@ def outputs_of(state: ImportState, model: ModelProto, given: Mapping[int, Array]
     ----------
     model
         With its weights.
-    given
+    inputs_by_source
         By the sources of the import: ``(images, tokens)`` of ids, or the map in the network's order
         after the images.
 
@@ -50,7 +52,7 @@ def outputs_of(state: ImportState, model: ModelProto, given: Mapping[int, Array]
     """
     from onnx.reference import ReferenceEvaluator
 
-    batch, fixed = len(given[-1]), state.batch
+    batch, fixed = len(inputs_by_source[-1]), state.batch
     if state.graph.open_batch:
         fixed = batch
     if batch % fixed:
@@ -62,9 +64,9 @@ def outputs_of(state: ImportState, model: ModelProto, given: Mapping[int, Array]
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
     parts = []
     arrays = {
-        axes.name: _as_input(axes, given[source])
+        axes.name: _as_input(axes, inputs_by_source[source])
         for source, axes in state.inputs.items()
-        if source in given
+        if source in inputs_by_source
     }
     for first in range(0, batch, fixed):
         feed = {}

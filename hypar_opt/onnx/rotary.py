@@ -1,4 +1,4 @@
-"""Rotary positions of queries and keys, recognised by what the nodes that turn them compute.
+"""Rotary positions of queries and keys, recognised by the values that their nodes compute.
 
 Exporters write a rotation in a dozen ways. Whatever its nodes are, it turns pairs of a head's
 features by angles that grow with the token's position, and leaves those of the first token as they
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 MAX_ELEMENTS = 2**22
-"""Rotations of more numbers are not run."""
+"""The maximum elements of a rotation that is evaluated."""
 
 MAX_NODES = 64
-"""The nodes that turn a map are at most this many."""
+"""The maximum number of nodes of a rotation."""
 
 
 _LINEAR = frozenset(
@@ -56,14 +56,14 @@ class _Nodes(NamedTuple):
 
 
 class _Places(NamedTuple):
-    """The dimension of tokens, and those of a head's features."""
+    """The positions of the token dimension and of the head-feature dimensions."""
 
     tokens: int
     features: tuple[int, ...]
 
 
 class Rotation(NamedTuple):
-    """What the nodes behind a tensor do to the features of each head.
+    """The rotation that nodes apply to the features of each head.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def rotation_of(state: ImportState, name: str, size: int) -> Rotation | None:
 def _is_linear(state: ImportState, node: OnnxNode) -> bool:
     """Whether a node's output is linear in its maps, whatever their values are.
 
-    So that its result of one map tells that of all.
+    So its result on one map determines that on all.
     """
     maps = [name for name in node.inputs if name and not state.is_constant(name)]
     if node.op in ("Add", "Sub", "Sum"):

@@ -1,4 +1,4 @@
-"""The walk over a graph: its operator's rule reads each node."""
+"""The walk over a graph: each node is read by its operator's rule."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _read_learned_tokens(state: ImportState, node: OnnxNode) -> None:
 
 
 def _check_borders(state: ImportState, node: OnnxNode) -> None:
-    """Refuse a Pad whose border anything but a window reads, or an operator on each element."""
+    """Check that the border of a Pad is read only by windows and elementwise operators."""
     if OPERATORS[node.op].rule in ("convolution", "pool", "pad"):
         return
     for name in node.inputs:

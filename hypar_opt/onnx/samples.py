@@ -1,4 +1,4 @@
-"""What elementwise operators make of a layer's map, computed on sample numbers.
+"""Elementwise operators on a layer's map, evaluated on sample numbers.
 
 A feature map carries the values that the operators on it have made of `SAMPLE`. Where these are
 the values of an activation, the operators are that activation, however they are written; else each
@@ -25,7 +25,7 @@ IMAGES, ROWS, COLUMNS, CHANNELS = range(4)
 """The dimensions of `SAMPLE`; tokens take the place of rows and columns."""
 
 TOLERANCE = 1e-6
-"""Of a value, or of a value relative to the other, where that is larger than 1."""
+"""The tolerance of values: absolute, or relative to values larger than 1."""
 
 _REACHES = (0.3, 1.0, 2.0, 5.0, 7.0, 9.0, 40.0, 1e4)
 """The largest number at each position: near zero, around bounds of activations, and far out."""
@@ -35,7 +35,7 @@ _SHAPE = (2, 2, 2, 16)
 HEAD = len(_SHAPE)
 """The dimension of a head's channels, where those of `SAMPLE` are in heads."""
 
-_OF_HEADS = (*_SHAPE[:CHANNELS], 4, 4)
+_HEADS_SHAPE = (*_SHAPE[:CHANNELS], 4, 4)
 
 
 def _sample() -> Array:
@@ -54,7 +54,7 @@ _ENOUGH = 0.75
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """What the operators on a layer's map make of it.
+    """The function that operators compute of a layer's map.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Function:
     tolerance: float = TOLERANCE
 
     def rounded(self, precision: float) -> Function:
-        """Return it where constants of this precision are among its own."""
+        """Return the function with the tolerance of a constant's precision."""
         return self if precision <= self.tolerance else replace(self, tolerance=precision)
 
     @property
@@ -82,11 +82,11 @@ class Function:
         return self.activation is None and not self.rest
 
     def unknown(self, *done: str) -> Function:
-        """Return what follows where something is done that is not computed."""
+        """Return an unknown function, after an operator that is not computed."""
         return Function(None, self.activation, self.rest.union(done), self.tolerance)
 
     def is_like(self, other: Function) -> bool:
-        """Whether another function is the same, as far as they are known."""
+        """Return whether another function is the same, as far as both are known."""
         if self is other or (self.is_identity and other.is_identity):
             return True
         return other.values is not None and self.agrees(other.values)
@@ -112,7 +112,7 @@ def factor_of(function: Function) -> float | None:
 
 
 Operand = Function | Array | None
-"""What an operator reads: a function of a map, or numbers that fit `SAMPLE`; None if unknown."""
+"""An operator's input: a function of a map, or numbers that fit `SAMPLE`; None if unknown."""
 
 _WORDS = tuple(ACTIVATIONS)
 """The first is none: the map as it is."""
@@ -142,19 +142,19 @@ def applied(
     op: str,
     attributes: Attributes,
     operands: Sequence[Operand],
-    done: Iterable[str],
-    every: frozenset[str],
+    marks: Iterable[str],
+    all_marks: frozenset[str],
 ) -> Function:
-    """Return what an operator makes of a map, or of several functions of one.
+    """Return an operator's function of a map, or of several functions of one.
 
     Parameters
     ----------
     operands
         Functions of the map, and constants as numbers that fit `SAMPLE`; None for unknown ones.
-    done
-        What is said of the operator where it is not part of an activation.
-    every
-        What has been done to the map by any of its operands.
+    marks
+        The marks of the operator if it is not part of an activation.
+    all_marks
+        The marks of all operands.
     """
     functions = [one for one in operands if isinstance(one, Function)]
     tolerance = max(one.tolerance for one in functions)
@@ -163,9 +163,9 @@ def applied(
     if word is not None:
         return Function(values, None if word == "identity" else word, tolerance=tolerance)
     words = {one.activation for one in functions}
-    rest = frozenset().union(*(one.rest for one in functions)) if len(words) == 1 else every
+    rest = frozenset().union(*(one.rest for one in functions)) if len(words) == 1 else all_marks
     activation = next(iter(words)) if len(words) == 1 else None
-    return Function(values, activation, rest.union(done), tolerance)
+    return Function(values, activation, rest.union(marks), tolerance)
 
 
 def _values(operand: Operand) -> Array | None:
@@ -270,10 +270,10 @@ def reduced(
     if HEAD in over:
         if whole != _SHAPE:
             return None
-        values = values.reshape(_OF_HEADS)
+        values = values.reshape(_HEADS_SHAPE)
 
-    def mean(of: Array) -> Array:
-        return np.asarray(of.mean(tuple(over), keepdims=True))
+    def mean(array: Array) -> Array:
+        return np.asarray(array.mean(tuple(over), keepdims=True))
 
     with np.errstate(all="ignore"):
         result = np.asarray(compute(values, mean, tuple(over), count, attributes.get("p", 2)))
@@ -302,7 +302,7 @@ def normed(
     *,
     over: Sequence[int] | None = None,
 ) -> Array:
-    """Return what a network's norm makes of values.
+    """Return a network's norm of values.
 
     Parameters
     ----------
@@ -317,7 +317,7 @@ def normed(
         default = (IMAGES, ROWS, COLUMNS) if kind == "batch" else (CHANNELS,)
         axes = default if over is None else tuple(over)
         whole = values.shape
-        values = values.reshape(_OF_HEADS) if HEAD in axes else values
+        values = values.reshape(_HEADS_SHAPE) if HEAD in axes else values
         if kind != "rms":
             values = values - values.mean(axes, keepdims=True)
         with np.errstate(all="ignore"):
@@ -328,7 +328,7 @@ def normed(
 
 
 def soft_cap_of(function: Function) -> float | None:
-    """Return the soft cap that a function of a map is; None if it is none, or beyond `SAMPLE`."""
+    """Return the soft cap of a function of a map; None if it has none, or one beyond `SAMPLE`."""
     if function.values is None or function.is_identity or function.activation:
         return None
     cap = float(f"{np.abs(function.values).max():.7g}")
@@ -377,7 +377,7 @@ def _shrink(a: Attributes, x: Array) -> Array:
     return np.where(x < -bound, x + bias, np.where(x > bound, x - bias, 0.0))
 
 
-def _alike(word: str) -> Compute:
+def _activation_operator(word: str) -> Compute:
     """Return an operator that is an activation of network files."""
     return lambda _, x: np.asarray(ACTIVATIONS[word][0](x))
 
@@ -389,7 +389,7 @@ def _plain(function: Any) -> Compute:
 COMPUTED: dict[str, Compute] = {
     **BROADCAST,
     **{
-        op: _alike(word)
+        op: _activation_operator(word)
         for op, word in {
             "Relu": "relu",
             "HardSwish": "hardswish",

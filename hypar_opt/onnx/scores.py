@@ -1,4 +1,4 @@
-"""What lies between the projections of an attention that is written out and its output.
+"""The nodes of decomposed attention between its projections and its output.
 
 The kind ``attention`` computes ``softmax(scale Q K^T + mask) V`` with rotary positions of queries
 and keys, and perhaps a soft cap of the scores. So the nodes between are read one after the other:
@@ -53,7 +53,7 @@ class AttentionOperand(NamedTuple):
     Parameters
     ----------
     features
-        As they are before the operators that attention itself does.
+        The features before the operators that attention itself does.
     factor
         The number by which these operators multiply them; None where it is not known.
     rotary
@@ -103,7 +103,7 @@ def _writer(state: ImportState, name: str, source: int) -> OnnxNode | None:
 def operand(
     state: ImportState, reader: OnnxNode, name: str, features: Features
 ) -> AttentionOperand:
-    """Return queries or keys before the numbers and rotations that attention does itself.
+    """Return queries or keys before the scaling and rotation that attention does itself.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def operand(
 
 
 class Between(NamedTuple):
-    """What lies between the scores' product and that of their softmax with the values.
+    """The operations between the two products: scaling, masks, biases, soft cap.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class Between(NamedTuple):
 def between(
     state: ImportState, product: OnnxNode, reader: OnnxNode, name: str, source: int
 ) -> Between:
-    """Return what the nodes between do to the scores; name those that attention does not do.
+    """Return the operations between the products; note those that attention lacks.
 
     Parameters
     ----------
@@ -211,18 +211,18 @@ def _nodes_between(state: ImportState, product: OnnxNode, name: str, source: int
 
 
 class _Scores:
-    """The walk over the nodes between: the scale, the masks, and what has had its softmax."""
+    """The walk over the nodes between: scales, masks and softmaxes seen so far."""
 
     def __init__(self, state: ImportState, source: int) -> None:
         self._state, self._source = state, source
         self.factor = 1.0
         self.before: float | None = None
-        """The factor of what a soft cap takes the tangent of; the other is then that of it."""
+        """The factor before a soft cap's tanh; `factor` is then the one after it."""
         self.causal = False
         self.window = 0
         """The tokens that each sees of those before it; 0 for all."""
         self.lowered = 0.0
-        """By how much a mask lowers what it hides, at least."""
+        """The least amount by which a mask lowers hidden scores."""
         self.windows: CutWindows | None = state.layer(source).keys.get("windows")
         """The windows of an image within which attention is."""
         self.hides = False
@@ -237,7 +237,7 @@ class _Scores:
 
     @property
     def keys(self) -> dict[str, Any]:
-        """The keys of what it has met."""
+        """The keys of the operations seen."""
         keys: dict[str, Any] = {"causal": True} if self.causal else {}
         keys |= {"window": self.window} if self.window else {}
         cap = self.factor if self.before is not None else 0.0
@@ -262,7 +262,7 @@ class _Scores:
         else:
             self._name(node, "scores")
 
-    def _name(self, node: OnnxNode, what: str) -> None:
+    def _name(self, node: OnnxNode, tensor_kind: str) -> None:
         number = ""
         for tensor in node.inputs:
             if tensor and self._state.is_constant(tensor):
@@ -273,7 +273,7 @@ class _Scores:
                     and constant.value.dtype.kind == "f"
                 ):
                     number += f" {float(constant.value.ravel()[0]):.6g}"
-        self._state.note(node, f"{node.op}{number} of attention's {what}")
+        self._state.note(node, f"{node.op}{number} of attention's {tensor_kind}")
 
     def _of_scores(self, node: OnnxNode, scores: str, mask_names: list[str]) -> None:
         """Account for a node that reads the scores once: with constants, or masks of token ids."""
@@ -305,7 +305,7 @@ class _Scores:
             self._name(node, "scores")
 
     def _takes(self, scores: Features, name: str) -> bool:
-        """Take biases by relative position, and what hides pixels that a shift joins."""
+        """Take biases by relative position, and masks of a shift's seams."""
         shown = added_scores(self._state, scores, name, self.windows)
         if shown is None or (shown.table and self.biases):
             return False
@@ -358,7 +358,7 @@ class _Scores:
             no_mask(self._state, node, mask.shown)
 
     def _of_shares(self, node: OnnxNode) -> None:
-        """Account for a node behind the softmax: what changes nothing, and the guard of no keys."""
+        """Account for a node after the softmax: a no-op, or the guard for rows without keys."""
         state = self._state
         if node.op == "IsNaN" or self._guards(node):
             return
@@ -379,7 +379,7 @@ class _Scores:
         self._name(node, "probabilities")
 
     def _guards(self, node: OnnxNode) -> bool:
-        """Whether a node makes zeros of rows that see no key, which the network's do not have."""
+        """Return whether a node zeroes rows that see no key; a network's have none."""
         state = self._state
         if node.op != "Where" or len(node.inputs) != 3 or node.inputs[0] not in state.tensors:
             return False

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 MAX_NODES = 100
-"""So many nodes, at most, are between an input and its sines and cosines."""
+"""The maximum number of nodes between an input and its sines and cosines."""
 
 _REALS, _WHOLE = (0.0, 1e-3, 0.5, 1.0, 3.0, 20.0), (0.0, 1.0, 2.0, 3.0, 7.0, 20.0)
 """The numbers of which sines and cosines are compared; the second has small angles."""
 
 _TOLERANCE, _PRECISION = 5e-6, 2e-7
-"""Of a sine; and of an angle, relatively, in single precision."""
+"""The tolerances of a sine (absolute) and an angle (relative), in single precision."""
 
 
 class StepNodes(NamedTuple):
@@ -55,7 +55,7 @@ def spans_of(state: ImportState) -> dict[str, StepNodes]:
 
 
 def sinusoid(state: ImportState, span: StepNodes) -> Features | None:
-    """Return the output of a layer that is what nodes make of an input; None if none is."""
+    """Return the output of a sinusoid layer that equals the nodes; None if there is none."""
     axes, nodes = span
     values = _values(state, axes, nodes)
     keys = None if values is None else _keys(values, _numbers(axes))
@@ -67,7 +67,7 @@ def sinusoid(state: ImportState, span: StepNodes) -> Features | None:
     layer = Layer("sinusoid", keys, [axes.source], {"c": features}, nodes[-1], dims=dims)
     read = {name for node in nodes for name in node.inputs if name}
     state.fixed.update(name for name in read if state.is_constant(name) and name != axes.name)
-    return Features(state.emit_once(layer).source, dims)
+    return Features(state.emit_unique(layer).source, dims)
 
 
 def _ends(state: ImportState, axes: InputAxes) -> list[str]:
@@ -121,7 +121,7 @@ def _numbers(axes: InputAxes) -> Array:
 
 
 def _values(state: ImportState, axes: InputAxes, nodes: Sequence[OnnxNode]) -> Array | None:
-    """Return what nodes make of some numbers, ``(numbers, .., features)``."""
+    """Return the nodes' output for some numbers, ``(numbers, .., features)``."""
     from onnx import helper, numpy_helper
     from onnx.reference import ReferenceEvaluator
 

@@ -63,7 +63,7 @@ WITHOUT_EFFECT = frozenset(
         # Of opset 1, and of layouts and precisions.
         *("broadcast", "consumed_inputs", "saturate", "round_mode", "stash_type", "storage_order"),
         *("softmax_precision", "accuracy_level", "mask_filter_value", "bits", "block_size"),
-        # Of inference alone, or of training that a step does in its own way.
+        # For inference only, or handled by a step in its own way.
         *("is_test", "momentum", "training_mode", "ratio", "seed", "past_present_share_buffer"),
     )
 )
@@ -89,7 +89,7 @@ OPERATORS: dict[str, Row] = {
     **_rows("einsum", "Einsum", "equation"),
     **_rows("attention", "Attention", _HEADS, 4),
     **_rows("attention", "MultiHeadAttention", _HEADS, 6),
-    # Lengths of what came before, of which a step has nothing.
+    # Lengths of a cache of the past, which a step does not have.
     **_rows("attention", "GroupQueryAttention", _HEADS, 12, (3, 4)),
     **_rows("fused_projection", "com.microsoft.Attention", _HEADS, 6, (4,)),
     **_rows("batch_norm", "BatchNormalization:batch", "epsilon", 5),
@@ -182,7 +182,7 @@ OPERATORS: dict[str, Row] = {
 def unread(
     op: str, attributes: Mapping[str, object], inputs: Sequence[str]
 ) -> Iterator[tuple[str, object]]:
-    """Yield what a node states that its operator's rule does not read, and its value.
+    """Yield the attributes and inputs that an operator's rule does not read, with values.
 
     An attribute at its default is not yielded: a file may state it as well as leave it out.
     """
@@ -213,18 +213,18 @@ def defaults(op: str, name: str) -> tuple[object, ...]:
 
 
 # Refused by name, each with its reason.
-_IN_TURN = (
+_SEQUENTIAL = (
     "a token reads the state that the one before leaves, so that tokens cannot be computed side by"
     " side; a network has no layer for it"
 )
 CONTROL_FLOW = {
     "If": "chooses between graphs by a value of the run, which a network does not have",
     "Loop": "repeats a graph as often as a value of the run says, which a network does not have",
-    "Scan": f"is a recurrence: {_IN_TURN}",
+    "Scan": f"is a recurrence: {_SEQUENTIAL}",
     "SequenceMap": "repeats a graph for each tensor of a list, which a network does not have",
 }
 # Refused before missing sizes of dimensions are asked for.
 HOPELESS = {
-    **dict.fromkeys(("GRU", "LSTM", "RNN"), f"is a recurrent layer: {_IN_TURN}"),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), f"is a recurrent layer: {_SEQUENTIAL}"),
     "TopK": "chooses by values; of experts a network file says it, with the kind 'router'",
 }

@@ -1,4 +1,4 @@
-"""Operators that view a feature map in another way: reshapes, slices, concatenations."""
+"""Operators that reshape, slice, permute or concatenate feature maps."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _as_image_of_last(state: ImportState, node: OnnxNode, features: Features) ->
 def _fewer_windows(
     state: ImportState, features: Features, axis: int, start: int, size: int
 ) -> Features | None:
-    """Return a convolution without its first and last windows, whose padding is smaller by these.
+    """Return a convolution without its first and last windows, its padding reduced.
 
     As causal convolutions are written, and an even kernel whose output is as long as its input.
     None where it is not that, or other layers read all windows.
@@ -225,7 +225,7 @@ def _four(values: int | list[int]) -> tuple[int, ...]:
 
 
 def _whole(state: ImportState, node: OnnxNode) -> Features:
-    """Return the map that a node takes parts of; a norm is of all of it, and so comes before."""
+    """Return the map that a node slices; a norm applies to the whole map, and so precedes."""
     features = state.features(node.inputs[0])
     if features.norm and not features.pooled:
         features = state.settled(node.inputs[0], node)
@@ -367,12 +367,12 @@ def _embedding(state: ImportState, node: OnnxNode, axis: int) -> Features:
     dims = (*ids.dims, (Digit("c", features),))
     layer = Layer("embedding", keys, [ids.source], sizes, node, weights, dims=dims)
     # Two lookups of the same ids are one layer.
-    output = state.emit_once(layer, of=node.inputs[1])
+    output = state.emit_unique(layer, of=node.inputs[1])
     if len(ids.dims) > 1:
         return output
     # One id an image, such as its class: a vector.
     vector = Layer("global_pool", {"over": "first"}, [output.source], {"c": features}, node)
-    return Features(state.emit_once(vector).source, dims, only=True)
+    return Features(state.emit_unique(vector).source, dims, only=True)
 
 
 def concat(state: ImportState, node: OnnxNode) -> Features:
@@ -516,7 +516,7 @@ def learned_tokens(state: ImportState, node: OnnxNode, name: str) -> Features:
     keys, sizes = {"features": channels, "vocabulary": tokens}, {"t": tokens, "c": channels}
     dims = (*(whole_dim("t", size) for size in places), whole_dim("c", channels))
     weights = LayerWeights(constant.named(name), constant.stored)
-    return state.emit_once(Layer("embedding", keys, [], sizes, node, weights, dims=dims))
+    return state.emit_unique(Layer("embedding", keys, [], sizes, node, weights, dims=dims))
 
 
 def _learned_tokens(
@@ -542,4 +542,4 @@ def _learned_tokens(
         elif axes_of([dim]) & POSITIONS:
             dims[axis] = whole_dim("t", tokens)
     layer = Layer("embedding", keys, [], sizes, node, weights, dims=tuple(dims))
-    return state.emit_once(layer)
+    return state.emit_unique(layer)

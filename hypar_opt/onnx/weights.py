@@ -122,9 +122,9 @@ class _Values:
     def _as_read(self, name: str) -> NDArray[Any] | None:
         """Return a tensor as layers read it, after what nodes make of it with numbers.
 
-        As Gemma's norms add one to their scales. What nodes make of several tensors is left aside,
-        as a table of biases and a mask, which have been decided by values. None where layers read
-        it in different ways.
+        As Gemma's norms add one to their scales. Results of several tensors are ignored, such as a
+        table of biases plus a mask, which were recognised by value. None where layers read it in
+        different ways.
         """
         from onnx import numpy_helper
 

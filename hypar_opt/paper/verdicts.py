@@ -127,7 +127,7 @@ def is_unexpected(figure: str, row: PaperRow) -> bool:
 
 @dataclass(frozen=True)
 class FigureSummary:
-    """The rows of a figure together: how many, in all and of each verdict."""
+    """The summary of a figure: the numbers of rows, in all and by verdict."""
 
     rows: int
     counts: Mapping[Verdict, int]
@@ -142,7 +142,7 @@ class FigureSummary:
 
 @dataclass(frozen=True)
 class FigureRows:
-    """The rows of a figure, below what they are together."""
+    """The rows of a figure, and their summary."""
 
     summary: FigureSummary
     rows: tuple[PaperRow, ...]
@@ -184,11 +184,11 @@ def _summary(rows: Sequence[PaperRow]) -> FigureSummary:
     )
 
 
-def _worst(apart: Sequence[PaperRow]) -> str:
+def _worst(unequal: Sequence[PaperRow]) -> str:
     """Return the worst verdict of rows that are not equal, with its commonest reason."""
-    if not apart:
+    if not unequal:
         return "all equal"
-    worst = max((row.verdict for row in apart), key=VERDICTS.index)
-    those = [row.reason for row in apart if row.verdict == worst]
+    worst = max((row.verdict for row in unequal), key=VERDICTS.index)
+    those = [row.reason for row in unequal if row.verdict == worst]
     ((reason, _),) = Counter(those).most_common(1)
     return f"{len(those)} {worst}: {reason}"

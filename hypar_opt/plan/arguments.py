@@ -25,10 +25,10 @@ from hypar_opt.workload.operators.axes import ADDENDS
 from hypar_opt.workload.parallelism import (
     ALL_CHOICES,
     CHOICES,
-    OF_EQUAL_PARTS,
-    OF_RUNS,
+    EQUAL_PART_CHOICES,
     PAPERS_CHOICES,
     PART_WORDS,
+    RUN_CHOICES,
     part_word,
     stated_choices,
 )
@@ -181,7 +181,7 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
         fields |= _on_array(fields, whole=whole, bucket=bucket)
         fields = _defaults_on(fields["array"].description, fields) | fields
         if all_choices and fields["array"].description.groups:
-            offered = (word for word in fields["choices"] if word not in OF_EQUAL_PARTS)
+            offered = (word for word in fields["choices"] if word not in EQUAL_PART_CHOICES)
             fields["choices"] = tuple(offered)
         fields["constraints"] = _constraints_on(fields["array"].description, fields)
         fields |= _between_groups(fields)
@@ -432,6 +432,6 @@ def default_reading(problem: Problem, network: Network | None = None) -> str:
     For a chain on levels of two parts, the reading of the array's model, or without an array
     ``text``, the paper's; else ``executed``, what running a plan moves.
     """
-    if (network is not None and not network.is_chain) or {*OF_RUNS} & {*problem.choices}:
+    if (network is not None and not network.is_chain) or {*RUN_CHOICES} & {*problem.choices}:
         return "executed"
     return "executed" if problem.parts else problem.step_model.reading

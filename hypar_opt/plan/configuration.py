@@ -33,8 +33,8 @@ from hypar_opt.workload.operators.axes import (
     FALLBACK_REPLICATED,
     TOKENS,
 )
-from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE, PART_WORDS, SHARDED
-from hypar_opt.workload.patterns import EVERY, words_by_layer
+from hypar_opt.workload.parallelism import CHOICES, PART_WORDS, SHARDED, WHOLE_LAYER
+from hypar_opt.workload.patterns import OTHER_LAYERS, words_by_layer
 from hypar_opt.workload.recomputation import recomputed_words, segments
 from hypar_opt.workload.shards import Shards, renumbered_words, shards_of
 from hypar_opt.workload.stages import block_starts
@@ -188,7 +188,7 @@ def choices_of_configurations(network: Network, *, kv_replicated: bool = False) 
     )
     replicates = any(QUERIES in splits_of_layer for splits_of_layer in splits) and kv_replicated
     more += [QUERIES.word] if replicates else []
-    choices = (*CHOICES, *more, LEFT_WHOLE)
+    choices = (*CHOICES, *more, WHOLE_LAYER)
     workload = workload_of(network, 1, choices, shared_tensors=True)
     # For kinds that are not whole under any other choice.
     whole = any(
@@ -287,10 +287,10 @@ def training_of(
             f"{argument('recompute')}: {network.name} has {len(blocks)} blocks, got {count}"
         )
     if count is not None and count < len(blocks):
-        recompute = dict.fromkeys(blocks[:count], configuration.recompute) | {EVERY: "none"}
+        recompute = dict.fromkeys(blocks[:count], configuration.recompute) | {OTHER_LAYERS: "none"}
     if configuration.pp > 1 and recompute != "none":
         recompute = dict.fromkeys(_first_of_chunks(configuration, network), configuration.recompute)
-        recompute |= {EVERY: "none"}
+        recompute |= {OTHER_LAYERS: "none"}
     zero, levels = configuration.zero, hierarchy.levels
     # From the first level below the replicas.
     dimensions = levels_of(configuration, hierarchy.sizes).dimensions

@@ -17,7 +17,7 @@ from hypar_opt.workload.operators.axes import (
     FALLBACK_REPLICATED,
     SPATIAL,
     TOKENS,
-    in_one_part,
+    one_part_choice,
 )
 from hypar_opt.workload.parallelism import CHOICES, PART_WORDS
 
@@ -116,7 +116,7 @@ def _choices(plan: Plan) -> Iterator[tuple[str, tuple[Choice, ...]]]:
                 choice.word: choice for choice in (*layer.splits.values(), FALLBACK_REPLICATED)
             }
             words = (row[position] for row in plan.parallelism)
-            yield layer.name, tuple(in_one_part(word) or choices[word] for word in words)
+            yield layer.name, tuple(one_part_choice(word) or choices[word] for word in words)
 
 
 def _kinds(plan: Plan) -> dict[str, Kinds]:

@@ -30,7 +30,7 @@ from hypar_opt.workload.operators.axes import (
     TOKENS,
 )
 from hypar_opt.workload.operators.norm import NORMED_HEADS
-from hypar_opt.workload.patterns import EVERY, patterns_naming
+from hypar_opt.workload.patterns import OTHER_LAYERS, patterns_naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -227,7 +227,7 @@ def gathered_again(network: Network) -> Mapping[str, str] | None:
         return None
     names = [layer.name for layer in network.layers]
     patterns = patterns_naming([names[n] for n in sorted(writers)], names)
-    return FrozenDict({EVERY: "once", **dict.fromkeys(sorted(patterns), "again")})
+    return FrozenDict({OTHER_LAYERS: "once", **dict.fromkeys(sorted(patterns), "again")})
 
 
 def _token_embedding(network: Network) -> int | None:

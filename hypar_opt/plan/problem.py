@@ -30,13 +30,13 @@ from hypar_opt.plan.share_of_group import SHARES, Share, shares_of_parts
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import (
-    EVERY_CHOICE,
-    LEFT_WHOLE,
-    OF_IMAGES,
+    CHOICES_WITH_QUERIES,
+    IMAGE_CHOICES,
     PAPERS_CHOICES,
     PART_WORDS,
     SETS_OF_CHOICES,
     TENSOR,
+    WHOLE_LAYER,
     choices_below_h1,
     part_word,
 )
@@ -53,17 +53,17 @@ RUN_READINGS = ("executed", "joined")
 
 def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
     choices = choices_below_h1(value)
-    choices = choices[:-1] if choices[-1:] == (LEFT_WHOLE,) else choices
-    whole = (LEFT_WHOLE,) if LEFT_WHOLE in value else ()
+    choices = choices[:-1] if choices[-1:] == (WHOLE_LAYER,) else choices
+    whole = (WHOLE_LAYER,) if WHOLE_LAYER in value else ()
     sides = tuple(
         sorted({word for word in value if word in PART_WORDS}, key=PART_WORDS.__getitem__)
     )
     if choices not in SETS_OF_CHOICES or value != choices + whole + sides:
-        words = [*EVERY_CHOICE, LEFT_WHOLE, TENSOR]
+        words = [*CHOICES_WITH_QUERIES, WHOLE_LAYER, TENSOR]
         strange = [word for word in value if word not in words and word not in PART_WORDS]
         if strange:
             raise rule(unknown("choice", strange[0], words))
-        more = ", ".join((*EVERY_CHOICE[len(PAPERS_CHOICES) :], LEFT_WHOLE))
+        more = ", ".join((*CHOICES_WITH_QUERIES[len(PAPERS_CHOICES) :], WHOLE_LAYER))
         # With groups of accelerators parts of H1 were added to the choices that were stated.
         got = ", ".join(value if choices in SETS_OF_CHOICES else choices_below_h1(value)) or "none"
         raise rule(f"should be data, model, or these and some of {more}, in this order, got {got}")
@@ -213,7 +213,7 @@ class ProblemFields(Document):
     def split_rule(self) -> SplitRule | None:
         """How levels may split an axis under the constraints; None without a rule."""
         limits = self.constraints
-        any_way = not (limits.even or limits.runnable or {*OF_IMAGES} & {*self.choices})
+        any_way = not (limits.even or limits.runnable or {*IMAGE_CHOICES} & {*self.choices})
         if any_way or limits.even or not limits.runnable or self.share is None:
             return (
                 None if any_way else SplitRule(self._split_parts, limits.even, not limits.runnable)

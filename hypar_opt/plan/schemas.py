@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from hypar_opt.workload.parallelism import LEFT_WHOLE, OF_IMAGES, PART_WORDS
+from hypar_opt.workload.parallelism import IMAGE_CHOICES, PART_WORDS, WHOLE_LAYER
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
@@ -20,7 +20,7 @@ WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
 NEWEST = "hypar-opt/plan/15"
 
 
-_NEW = {*OF_IMAGES, "experts"}
+_NEW = {*IMAGE_CHOICES, "experts"}
 """The choices that version 9 introduced."""
 
 
@@ -40,7 +40,7 @@ STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = Mappin
             lambda own: own.training.gathers_or_reduces,
         ),
         "hypar-opt/plan/11": ("choices: addends", lambda own: "addends" in own.choices),
-        "hypar-opt/plan/10": ("choices: whole", lambda own: LEFT_WHOLE in own.choices),
+        "hypar-opt/plan/10": ("choices: whole", lambda own: WHOLE_LAYER in own.choices),
         "hypar-opt/plan/9": (
             "choices: rows, columns or experts",
             lambda own: bool(_NEW & {*own.choices}),

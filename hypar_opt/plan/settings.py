@@ -18,7 +18,7 @@ from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.omitted import remarks_after
+from hypar_opt.workload.omitted import updated_remarks
 from hypar_opt.workload.routers import with_counts
 from hypar_opt.workload.sequence_length import with_tokens
 
@@ -146,7 +146,7 @@ def changed(
         if what == "network":
             assert network is not None
             before, network = network, validate(Network, with_counts(content, Path()), file=where)
-            remarks = remarks_after(before, network)
+            remarks = updated_remarks(before, network)
             if remarks != (network.remarks or ()):
                 described = network.description()
                 del described["remarks"]

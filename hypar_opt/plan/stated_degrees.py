@@ -18,7 +18,7 @@ from hypar_opt.plan.configuration import (
 from hypar_opt.plan.megatron import roles
 from hypar_opt.workload.operators.axes import EXPERTS, FALLBACK_REPLICATED, TOKENS
 from hypar_opt.workload.parallelism import CHOICES, PART_WORDS
-from hypar_opt.workload.patterns import EVERY, STORED, patterns_naming
+from hypar_opt.workload.patterns import OTHER_LAYERS, STORED, patterns_naming
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def pinned(network: Network, problem: Problem, configuration: Configuration) -> 
     pins: list[str] = []
     used = {*CHOICES}
     for level, row in enumerate(rows, 1 + above):
-        for nodes, star in ((layers, EVERY), (tensors, f"{STORED}{EVERY}")):
+        for nodes, star in ((layers, OTHER_LAYERS), (tensors, f"{STORED}{OTHER_LAYERS}")):
             for word in dict.fromkeys(row[node] for node in nodes):
                 chosen = [node for node in nodes if row[node] == word]
                 used |= {offered[workload.words[node].index(word)] for node in chosen}

@@ -23,7 +23,7 @@ from hypar_opt.search.to_result import to_result
 from hypar_opt.search.two_level_neighbourhood import improved_rows, least_compute
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import MEMORY, SolveResult, Status
-from hypar_opt.workload.contiguous import every_order, first_gap
+from hypar_opt.workload.contiguous import first_gap, maximal_orders
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def joint(search: SearchRequest) -> SearchResult:
         return first
     best: SearchResult | None = None
     bounds: list[Fraction | None] = []
-    for orders in every_order(workload, search.levels):
+    for orders in maximal_orders(workload, search.levels):
         request = replace(search, instance=search.instance.within(orders), start=None)
         try:
             result = _joint(request)

@@ -29,7 +29,7 @@ from hypar_opt.step.rules import rules_of
 from hypar_opt.step.shares import WorkOfPart
 from hypar_opt.step.states import copies, shard_counts, states_from_rows
 from hypar_opt.step.uneven import most_loaded, padded_sizes, split_sizes
-from hypar_opt.workload.early_stop import needed_again
+from hypar_opt.workload.early_stop import read_by_backward
 from hypar_opt.workload.operators.attention import Attention
 from hypar_opt.workload.operators.axes import TOKENS
 from hypar_opt.workload.operators.kernels import Fused
@@ -135,7 +135,7 @@ def repeats_on(
     repeats = options.repeats(network, workload, problem.element_bytes, fused=fused)
     if not options.early_stop:
         return repeats
-    return replace(repeats, recomputed=needed_again(workload, repeats.recomputed, fused=fused))
+    return replace(repeats, recomputed=read_by_backward(workload, repeats.recomputed, fused=fused))
 
 
 def launching(

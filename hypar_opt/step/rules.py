@@ -665,7 +665,7 @@ class StepRules:
         bound = 8 * (max(self.hierarchy.sizes, default=2) - 1) * (9 if self.has_halos else 1)
         if self.by_largest_shard:
             bound *= max_padding_factor(self.workload, self.hierarchy)
-        return bound * self.workload.elements * self.workload.most_repeats
+        return bound * self.workload.elements * self.workload.max_repeats
 
 
 rules_of = lru_cache(maxsize=128)(StepRules)

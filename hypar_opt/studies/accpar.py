@@ -57,16 +57,16 @@ _WHOLE, _PARTIAL = NAMES.index(WHOLE), NAMES.index(PARTIAL)
 
 
 class AccParOrder(NamedTuple):
-    """What AccPar chooses at H1.
+    """AccPar's choice at H1.
 
     Parameters
     ----------
     types
         Each node's choice.
     ratios
-        Of each node in its type: the first group's share.
+        The first group's share of each node, in the node's type.
     seconds
-        Of a step with them, between the groups.
+        The time of a step between the groups, with these types and ratios.
     """
 
     types: tuple[int, ...]
@@ -74,13 +74,13 @@ class AccParOrder(NamedTuple):
     seconds: float
 
 
-def in_accpars_order(network: Network, problem: Problem) -> Problem:
-    """Return a problem with the types that AccPar chooses pinned, and the best share for them.
+def with_accpar_types(network: Network, problem: Problem) -> Problem:
+    """Return a problem with AccPar's types pinned, and the best share for them.
 
     Raises
     ------
     HyparError
-        If it is not of two groups of as many accelerators, or nothing satisfies its constraints.
+        If it does not have two groups with equally many accelerators, or is infeasible.
     """
     if problem.hierarchy.sizes[0] != 2:
         raise HyparError("AccPar's order is of two groups of as many accelerators")
@@ -120,15 +120,15 @@ def _pins(instance: Instance, rows: Sequence[Sequence[int]]) -> tuple[str, ...]:
 def accpar_order(instance: Instance) -> AccParOrder:
     """Return the types and ratios that AccPar's order chooses between the groups.
 
-    Where paths meet, a layer's ratio is that of the least sum over its inputs, each with all that
-    is before it; the types are those of least time for the ratios, on any graph.
+    Where paths meet, a layer's ratio minimises the sum over its inputs, each with everything before
+    it; the types take the least time for the ratios, on any graph.
     """
     workload, seconds = instance.workload, _GroupSeconds(instance)
     table = instance.constraints.level(level_table(instance.cost, workload), [])
     shape, columns = table.node.shape, np.arange(table.node.shape[1])
     node, ratios = np.zeros(shape), np.zeros(shape)
     edge = np.zeros(table.edge.shape)
-    # The least time up to a node, in each type.
+    # The least time up to a node, by its type.
     shortest = np.zeros(shape) if table.allowed is None else np.where(table.allowed, 0, np.inf)
     for position, boundaries in _in_order(instance):
         node_seconds = seconds.of_node(position)
@@ -157,7 +157,7 @@ def accpar_order(instance: Instance) -> AccParOrder:
 
 
 def _in_order(instance: Instance) -> Iterator[tuple[int, list[int]]]:
-    """Yield each node after those that it reads, and its boundaries with these."""
+    """Yield nodes in topological order, each with its boundaries from earlier nodes."""
     workload = instance.workload
     into: dict[int, list[int]] = {position: [] for position in range(len(workload.nodes))}
     for number in np.flatnonzero(~workload.is_weight_boundary).tolist():
@@ -169,13 +169,13 @@ def _in_order(instance: Instance) -> Iterator[tuple[int, list[int]]]:
 
 @dataclass(frozen=True)
 class _GroupSeconds:
-    """The seconds that two groups take at H1, at all ratios: the slower group's of each pass."""
+    """The seconds of two groups at H1, at all ratios; in each pass the slower group decides."""
 
     instance: Instance
 
     @cached_property
     def ratios(self) -> Seconds:
-        """The shares that the first group may have; those nearest to equal compute come first."""
+        """The shares that the first group may have, those nearest to balanced compute first."""
         shares = np.arange(1, SHARES) / SHARES
         distance = np.abs(shares - compute_share(self.instance.problem))
         nearest: Seconds = shares[np.argsort(distance, kind="stable")]
@@ -197,7 +197,7 @@ class _GroupSeconds:
 
     @cached_property
     def _per_element(self) -> Pair:
-        """The seconds in which a group receives an element, if the other receives as much."""
+        """The seconds in which each group receives an element from the other."""
         size = self.instance.problem.element_bytes
         first, second = (float(2 * size * link[0].seconds_per_byte) for link in self._cost.links)
         return first, second
@@ -256,6 +256,6 @@ class _GroupSeconds:
 
 
 def _slower(rates: Pair, first: Seconds | int, second: Seconds | int) -> Seconds:
-    """Return the seconds of the slower group, given the amount of each."""
+    """Return the seconds of the slower group, given each group's amount."""
     slower: Seconds = np.maximum(rates[0] * first, rates[1] * second)
     return slower

@@ -32,13 +32,13 @@ MAX_GRAPH_STATES = 3**4
 """The same on a graph, whose tables have three layers' states or more."""
 
 
-def as_executed(cost: Cost, name: str = "") -> str | None:
-    """Return a sentence on the bytes moved when the plan is run; None if its total says it.
+def executed_note(cost: Cost, name: str = "") -> str | None:
+    """Return a note on the bytes that a run of the plan moves; None if they equal its total.
 
     Parameters
     ----------
     name
-        What to call the plan, if several are shown.
+        The plan's name, if several are shown.
     """
     if cost.reading in RUN_READINGS and cost.unit == "bytes":
         return None
@@ -50,9 +50,9 @@ def as_executed(cost: Cost, name: str = "") -> str | None:
 
 
 def refused_baselines(plan: Plan) -> Iterator[str]:
-    """Yield a sentence for each baseline shown with a plan that breaks its constraints.
+    """Yield a sentence for each baseline shown beside a plan that breaks the plan's constraints.
 
-    Or that trained as the plan is does not fit the memory of a device.
+    Or that, trained as the plan is, does not fit the memory of a device.
     """
     if plan.is_staged:  # baselines have no stages
         return
@@ -67,10 +67,10 @@ def refused_baselines(plan: Plan) -> Iterator[str]:
             yield f"{name} does not fit: {too_large[key]}."
 
 
-def moves_more(cost: Cost, name: str = "this plan") -> str | None:
+def more_bytes_warning(cost: Cost, name: str = "this plan") -> str | None:
     """Return a warning if a plan moves more than Data Parallelism when it is run, else None.
 
-    A plan for least time or energy may do so for good reason.
+    A plan for least time or energy may have good reason to move more.
     """
     moved, data = cost.executed_bytes, cost.data_parallel_bytes
     if moved is None or moved <= data or (cost.reading in RUN_READINGS and cost.kind != "bytes"):
@@ -121,13 +121,15 @@ def better_reading(plan: Plan, deadline: Deadline = NEVER) -> tuple[str, int | f
             continue
         try:
             alternative = _solved(plan, problem, deadline)
-        except HyparError:  # not every reading has all choices, and time may be up
+        except HyparError:  # a reading may lack some choices, and time may be up
             continue
         if alternative.cost.executed_bytes is not None:
             executed[reading] = alternative.cost.executed_bytes
     if not executed:
         return None
-    best = min(executed, key=executed.__getitem__)  # that of a run stands first, and wins ties
+    best = min(
+        executed, key=executed.__getitem__
+    )  # the reading of a run comes first, and wins ties
     return (best, executed[best]) if executed[best] < moved else None
 
 
@@ -140,7 +142,7 @@ def joint_optimum(plan: Plan, deadline: Deadline = NEVER) -> Plan | None:
         return None
     max_states = MAX_STATES if plan.network.description.is_chain else MAX_GRAPH_STATES
     try:
-        # Levels that are alike separate into one problem for each: fast at any size. Else a layer
+        # Interchangeable levels separate into one problem each: fast at any size. Otherwise a layer
         # has choices^levels product states (decision 5).
         many = len(plan.choices) ** plan.levels > max_states
         if many and Instance.of_plan(plan).thresholds is None:
@@ -170,7 +172,7 @@ def warnings(plan: Plan, deadline: Deadline = NEVER) -> list[str]:
         When to stop looking for a better plan.
     """
     sentences: list[str] = []
-    more = moves_more(plan.cost)
+    more = more_bytes_warning(plan.cost)
     if more is not None and "data" not in check_result.refused_baselines(Instance.of_plan(plan)):
         better = better_reading(plan, deadline)
         if better is not None:
@@ -202,7 +204,7 @@ def _over_memory(plan: Plan) -> list[str]:
 
 
 def warnings_of_cost(plan: Plan) -> list[str]:
-    """Say where a plan for least time or energy loses to Data Parallelism when it is run."""
+    """Return warnings if a plan for least time or energy loses to Data Parallelism when run."""
     cost = plan.cost
     if cost.kind == "bytes":
         return []

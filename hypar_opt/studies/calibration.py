@@ -36,15 +36,15 @@ from hypar_opt.studies.validation.rows import Row, measured_seconds, read_steps,
 from hypar_opt.units import SECONDS, format_signed
 
 _OURS = "ours"
-"""The machine's name, of which nothing is said."""
+"""The machine's name, which is arbitrary."""
 
 _ACHIEVED = ("gemm", "elementwise", "flash")
-"""Those that a single step changes by one factor."""
+"""Constants that a single step can scale only by a common factor."""
 
 
 @dataclass(frozen=True)
 class CalibratedStep:
-    """A measured step, and what the fitted constants calculate of it, in seconds."""
+    """A measured step and the step calculated with the fitted constants, in seconds."""
 
     name: str
     measured: float
@@ -203,7 +203,7 @@ def calibrate(
 
 
 def _start(array: Array, keys: Sequence[str]) -> dict[str, float]:
-    """Return what a fit starts from: what the array says, if that is not zero."""
+    """Return a fit's starting point: the array's own values, if they are not zero."""
     starts = {}
     for key in _ACHIEVED if FACTOR in keys else keys:
         table, _, name = key.rpartition(".")
@@ -216,7 +216,7 @@ def _start(array: Array, keys: Sequence[str]) -> dict[str, float]:
 
 
 def _with(machine: Mapping[str, Any], constants: Mapping[str, float]) -> dict[str, Any]:
-    """Return a machine with some constants, in the units of files."""
+    """Return a machine with other constants, given in the units of files."""
     changed = dict(machine)
     for key, value in constants.items():
         table, _, name = key.rpartition(".")

@@ -120,7 +120,7 @@ def _step_run(plan: Plan) -> tuple[tuple[Plan, Workload, Array, RunOptions], Row
 def _turns(plan: Plan) -> Iterator[tuple[list[Turn], Interconnect]]:
     """Yield what the accelerators of each stage do, and how they are connected.
 
-    Last, gradients of weights that several stages hold are summed.
+    Finally, the gradients of weights shared by several stages are summed.
     """
     from hypar_opt.instance.staged import StagedPlan
     from hypar_opt.simulator.chakra import TracedEnd, TracedPass, TracedSum
@@ -167,9 +167,9 @@ def _turns(plan: Plan) -> Iterator[tuple[list[Turn], Interconnect]]:
 
 
 def _communicators_of_tied(plan: Plan) -> dict[str, list[int]]:
-    """Return the accelerators that sum gradients of weights that several stages hold.
+    """Return the communicators that sum gradients of weights shared by several stages.
 
-    Each accelerator sums with those at its place in the other stages.
+    Each consists of the accelerators at one position in their stages.
     """
     stages = plan.stages
     if stages is None:
@@ -184,7 +184,7 @@ def _communicators_of_tied(plan: Plan) -> dict[str, list[int]]:
 
 
 def _unexpressed(stages: Sequence[Traces], array: Array) -> Iterator[str]:
-    """Yield what traces and ASTRA-sim's configuration have no words for."""
+    """Yield what traces and ASTRA-sim's configuration cannot express."""
     if any(traces.overlaps_exchanges for traces in stages):
         yield "exchanges side by side: ASTRA-sim runs one at a time on a device"
     if any(traces.has_uneven for traces in stages):
@@ -208,10 +208,10 @@ class _Dimension(NamedTuple):
 
 
 def _dimensions(array: Array) -> list[_Dimension]:
-    """Return an array's dimensions, that of accelerators next to each other first.
+    """Return an array's dimensions, innermost first.
 
-    A ring has its links. Any other dimension is a switch at which an accelerator has the bandwidth
-    and latency with which it exchanges with others there.
+    A ring keeps its links. Any other dimension is a switch, with the bandwidth and latency of an
+    accelerator's exchanges across it.
     """
     interconnect = array.interconnect
     dimension_of = dict(zip(array.placement, array.dimensions_of(array.placement), strict=True))
@@ -246,7 +246,7 @@ def _network(dimensions: Sequence[_Dimension]) -> dict[str, Any]:
 
 
 def _system(array: Array, dimensions: Sequence[_Dimension]) -> dict[str, Any]:
-    """Return the file of the system layer: computing times are the traces', messages are whole."""
+    """Return the system layer's file: compute times come from the traces, messages are unsplit."""
     pairs = array.collective == "pairwise"
     reductions = [
         "halvingDoubling" if pairs and dimension.accelerators.bit_count() == 1 else "ring"

@@ -1,4 +1,4 @@
-"""The plans that a comparison has: how each is found, and the problem that it answers."""
+"""The plans of a comparison: how each is found, and for which problem."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypar_opt.plan.strategies import (
 )
 from hypar_opt.search.shares import compute_share, equal_shares
 from hypar_opt.solvers.baselines import BASELINES
-from hypar_opt.studies.accpar import in_accpars_order
+from hypar_opt.studies.accpar import with_accpar_types
 from hypar_opt.studies.configurations import has_configurations
 from hypar_opt.workload.operators.axes import ROWS
 from hypar_opt.workload.parallelism import CHOICES, choices_below_h1
@@ -52,12 +52,12 @@ STAGED = "stages"
 CONFIGURED_STAGES = "configured-stages"
 """The best configuration of those stages, as `CONFIGURED` is that without."""
 
-OF_TOKENS = ("context", "ulysses")
-"""The strategies that need tokens among the choices."""
+TOKEN_STRATEGIES = ("context", "ulysses")
+"""The strategies that need the choice ``tokens``."""
 
 ACCPAR = "accpar"
 
-OF_GROUPS = dict.fromkeys(("equal", "ratio", ACCPAR), ("dp", "joint", "time"))
+GROUP_PLANS = dict.fromkeys(("equal", "ratio", ACCPAR), ("dp", "joint", "time"))
 """On an array of groups of accelerators, beside `PLANS`: the plans of least time in which H1 splits
 every layer, in equal parts, and in proportion to what the groups compute; and of two groups of as
 many accelerators the types that AccPar's order chooses (`hypar_opt.studies.accpar`), at the one
@@ -65,7 +65,7 @@ ratio that is best for them."""
 
 
 class ComparedPlan(NamedTuple):
-    """How a plan is found, and the problem that it answers."""
+    """How a plan is found, and for which problem."""
 
     solver: str
     search: str
@@ -79,9 +79,9 @@ class ComparedPlan(NamedTuple):
         Raises
         ------
         HyparError
-            As `in_accpars_order`.
+            As `with_accpar_types`.
         """
-        return in_accpars_order(network, self.problem) if self.in_order else self.problem
+        return with_accpar_types(network, self.problem) if self.in_order else self.problem
 
 
 def compared_plans(
@@ -89,7 +89,7 @@ def compared_plans(
 ) -> dict[str, ComparedPlan]:
     """Return a network's plans by name, in order; that of least time is one on an array.
 
-    Plans that answer the problem as an earlier one does are left out.
+    Plans that are found exactly as an earlier one are left out.
 
     Parameters
     ----------
@@ -99,10 +99,10 @@ def compared_plans(
     names = [name for name in PLANS if name != "time" or problem.array is not None]
     if problem.groups:
         of_two = problem.hierarchy.sizes[0] == 2
-        names.extend(name for name in OF_GROUPS if of_two or name != ACCPAR)
+        names.extend(name for name in GROUP_PLANS if of_two or name != ACCPAR)
     counts = degrees(network, problem.hierarchy.sizes)
     names += [f"megatron-{degree}" for degree in counts]
-    strategies = [*OF_TOKENS] if "tokens" in problem.choices else []
+    strategies = [*TOKEN_STRATEGIES] if "tokens" in problem.choices else []
     strategies += ["expert"] if expert_parallelism(network) else []
     names += [f"{strategy}-{degree}" for strategy in strategies for degree in counts[1:]]
     if ROWS.word in problem.choices:
@@ -112,7 +112,7 @@ def compared_plans(
     names += [STAGED] * in_stages
     plans: dict[str, ComparedPlan] = {}
     for name in names:
-        solver, search, _ = _how(name, problem)
+        solver, search, _ = _solve_options(name, problem)
         plan = ComparedPlan(
             solver, search, _problem_of(name, network, problem), in_order=name == ACCPAR
         )
@@ -127,11 +127,11 @@ def strategy_of(name: str) -> tuple[str, int] | None:
     return (strategy, int(degree)) if strategy in STRATEGIES else None
 
 
-def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
+def _solve_options(name: str, problem: Problem) -> tuple[str, str, str | None]:
     """Return a plan's solver, search and cost."""
     if strategy_of(name) is None:
         of_time = (CONFIGURED, CONFIGURED_STAGES, STAGED)
-        return (PLANS | OF_GROUPS | {n: (n, "joint", "time") for n in of_time})[name]
+        return (PLANS | GROUP_PLANS | {n: (n, "joint", "time") for n in of_time})[name]
     # Layers without pins have the same optimum level by level, with far fewer states.
     separable = problem.cost == "bytes" and not problem.joins_levels
     levelwise = separable and problem.constraints.memory is None
@@ -139,8 +139,8 @@ def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
 
 
 def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
-    """Return the problem that a plan answers."""
-    cost = _how(name, problem)[2]
+    """Return the problem that a plan is found for."""
+    cost = _solve_options(name, problem)[2]
     if problem.device_memory is not None and name in BASELINES.values():
         cost = None  # how a step trains within the memory depends on the objective
     update: dict[str, Any] = {} if cost is None else {"cost": cost}
@@ -153,7 +153,7 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
     if name in (CONFIGURED, CONFIGURED_STAGES, STAGED):
         update["reading"] = problem.run_reading
     if strategy is not None or name == "three":
-        splits_maps = strategy is not None and strategy[0] in (*OF_TOKENS, SPATIAL)
+        splits_maps = strategy is not None and strategy[0] in (*TOKEN_STRATEGIES, SPATIAL)
         words = problem.choices if splits_maps else CHOICES
         update |= {"choices": words, "reading": problem.run_reading}
     if problem.groups:
@@ -166,9 +166,9 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
 
 
 def _shared_out(name: str, problem: Problem, update: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a plan on groups of accelerators may choose at H1, and their shares."""
+    """Return a plan's choices at H1 between groups of accelerators, and the groups' shares."""
     choices = choices_below_h1(update.get("choices", problem.choices))
-    if name in OF_GROUPS:
+    if name in GROUP_PLANS:
         shares = {
             "equal": equal_shares(problem),
             "ratio": compute_share(problem),
@@ -177,7 +177,9 @@ def _shared_out(name: str, problem: Problem, update: Mapping[str, Any]) -> dict[
         return {"choices": choices, "share": shares[name]}
     # Bytes are least with all on one side: they keep to equal parts. Level by level, too, H1 has no
     # charge of what one group computes.
-    timed = update.get("cost", problem.cost) == "time" and _how(name, problem)[1] == "joint"
+    timed = (
+        update.get("cost", problem.cost) == "time" and _solve_options(name, problem)[1] == "joint"
+    )
     if not timed or problem.array is None:
         return {"choices": choices}
     return {"choices": (*choices, *part_words(problem.array.description))}

@@ -52,10 +52,10 @@ AMOUNTS = (
 
 
 REFERENCE = "a reference, which cannot run: "
-"""How the reason of a baseline that the constraints refuse begins, in JSON and CSV."""
+"""The prefix of the ``reason`` of an infeasible baseline, in JSON and CSV."""
 
 NEARLY = 1 - 1e-9
-"""Ratio of two steps' seconds from which they count as equal: float sums are rounded."""
+"""The ratio from which two steps' seconds count as equal, as float sums are rounded."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class ComparisonRow:
         return data / moved if moved and data else None
 
     @property
-    def is_of_three_choices(self) -> bool:
+    def has_output_parallelism(self) -> bool:
         """Whether the plan has output parallelism: by the reading ``executed``, as it is run."""
         return self.plan == "three" or strategy_of(self.plan) is not None
 
@@ -423,7 +423,7 @@ def warnings_of_rows(rows: Sequence[ComparisonRow]) -> list[str]:
 
 
 def _moves_more_when_run(row: ComparisonRow, data: ComparisonRow | None) -> bool:
-    """Return whether a plan moves more than Data Parallelism although its reading denies it."""
+    """Return whether a plan moves more than Data Parallelism when run, but not by its reading."""
     if row.bytes is None or row.executed_bytes is None or row.data_parallel_bytes is None:
         return False
     # If the reading itself favours Data Parallelism, or it is refused, the table shows it already.

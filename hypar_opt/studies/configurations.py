@@ -61,13 +61,13 @@ from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from hypar_opt.workload.stages import block_starts
 
 BOUNDS = ("none", "memory")
-"""The bounds over all plans that may be asked for."""
+"""The lower bounds over all plans that can be requested."""
 
 BOUND_SECONDS = 5.0
-"""What a bound takes at most where no time limit is stated; it is mostly the same after minutes."""
+"""The default time limit of a bound, in seconds; more minutes hardly ever improve it."""
 
 BEST = 10
-"""How many configurations are listed unless it is stated."""
+"""The default number of configurations listed."""
 
 POINTS = 100
 """How many configurations with stages are points of a picture: each takes a tenth of a second."""
@@ -78,7 +78,7 @@ PINS = (
 )
 """The fields of a `Configuration` that ``fix`` pins, in the order of a table."""
 
-OF_STAGES = ("pp", "interleave")
+PINNED_WITH_STAGES = ("pp", "interleave")
 """Those that it pins of configurations with stages."""
 
 _WORDS: dict[str, dict[str, Any]] = {
@@ -286,7 +286,7 @@ class Configurations(Documented, Results[Evaluated]):
 
     @checked
     def points(self, progress: Progress = silent) -> Sequence[Evaluated]:
-        """Return every configuration without stages that fits, each simulated.
+        """Simulate every configuration without stages that fits.
 
         None recomputes more than it must to fit. Where some may have stages also the 100 fastest
         of these: all would take minutes.
@@ -316,7 +316,7 @@ class Configurations(Documented, Results[Evaluated]):
             "pp": configuration.pp,
             "interleave": configuration.interleave,
             "cuts": "+".join(map(str, configuration.cuts)) or None,
-            "in_flight": in_flight_at_most(configuration),
+            "in_flight": max_in_flight(configuration),
             "bubble": evaluated and evaluated.bubble,
         }
         return {
@@ -578,7 +578,7 @@ def best_configuration(
     *,
     stages: int | Literal["auto"] | None = None,
 ) -> Evaluated:
-    """Return the fastest configuration that fits, and trains as a problem states.
+    """Return the fastest configuration that fits and has the problem's training settings.
 
     Parameters
     ----------
@@ -629,7 +629,7 @@ def best_configuration(
 
 
 def beside(plan: Plan, deadline: Deadline = NEVER) -> str | None:
-    """Return the best configuration beside a plan, both simulated, as a sentence.
+    """Return a sentence that compares the best configuration with a plan, both simulated.
 
     Returns
     -------
@@ -665,19 +665,19 @@ def _is_unsharded(evaluated: Evaluated) -> bool:
 
 
 def _bound(network: Network, problem: Problem, deadline: Deadline) -> float | None:
-    """Return the seconds that no plan that fits goes below; None if none are proved in time."""
+    """Return a lower bound in seconds over plans that fit; None if none is proved in time."""
     from hypar_opt.search.overlap import bound_of_all_plans
 
     if deadline.left() is None:
         deadline = Deadline.after(BOUND_SECONDS)
     try:
         return bound_of_all_plans(network, problem, deadline).seconds or None
-    except NoAnswerError:  # some plan fits, but none that its search found
+    except NoAnswerError:  # the search found no plan that fits, but does not exclude one
         return None
 
 
 def _with_margin(problem: Problem, margin: int) -> Problem:
-    """Return a problem on an array whose accelerators have so many bytes less.
+    """Return a problem on an array with ``margin`` bytes less memory per accelerator.
 
     Raises
     ------
@@ -701,12 +701,12 @@ def _with_margin(problem: Problem, margin: int) -> Problem:
 
 
 def pins(fix: str | None) -> dict[str, Any]:
-    """Return the fields of a `Configuration` that a text pins, as ``tp=8,zero=weights``.
+    """Return the fields of a `Configuration` that a text such as ``tp=8,zero=weights`` pins.
 
     Raises
     ------
     HyparError
-        Naming the wrong key or value, and what would be right.
+        With the wrong key or value, and the allowed ones.
 
     Examples
     --------
@@ -718,8 +718,8 @@ def pins(fix: str | None) -> dict[str, Any]:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals:
             raise HyparError(f"{name} should be as tp=8,zero=weights, got {pair!r}")
-        if key not in (*PINS, *OF_STAGES):
-            raise UnknownNameError(f"key of {name}", key, [*PINS, *OF_STAGES])
+        if key not in (*PINS, *PINNED_WITH_STAGES):
+            raise UnknownNameError(f"key of {name}", key, [*PINS, *PINNED_WITH_STAGES])
         if key in pinned:
             raise HyparError(f"{name}: {key} is stated twice")
         words = _WORDS.get(key)
@@ -732,7 +732,7 @@ def pins(fix: str | None) -> dict[str, Any]:
 
 
 def _allowed(network: Network, problem: Problem, frameworks: Sequence[str]) -> Allowed:
-    """Return whether one of some frameworks, if there are any, can express a configuration."""
+    """Return the test whether any of the given frameworks can express a configuration."""
     if not frameworks:
         return lambda configuration: True
     from hypar_opt.execution.settings import TrainingRun, framework
@@ -765,7 +765,7 @@ def _none_considered(
 def _none_allowed(
     network: Network, problem: Problem, fix: str | None, frameworks: Sequence[str]
 ) -> HyparError:
-    """Return the error that says what leaves no configuration, and what would be right."""
+    """Return the error that says which pins leave no configuration, and what to change."""
     fixed = {name: value for name, value in pins(fix).items() if name == "tp"}
     candidates = [
         *dict.fromkeys((*family(network, problem), *family(network, problem, fixed=fixed)))
@@ -808,7 +808,7 @@ def _none_fits(
     *,
     may_stage: bool = False,
 ) -> HyparError:
-    """Return the error that says which configurations need the least memory."""
+    """Return the error that none fits, with the configurations that need the least memory."""
     assert problem.array is not None
     capacity = int(problem.array.description.accelerator.dram_capacity)
     blocks = len(block_starts(network))
@@ -830,8 +830,8 @@ def _none_fits(
     return InfeasibleError(f"{message}; {which} least take {smallest}{more}", *needs[:1])
 
 
-def in_flight_at_most(configuration: Configuration) -> float:
-    """Return of how many micro-batches the first stage holds what it saves, as 1F1B has it.
+def max_in_flight(configuration: Configuration) -> float:
+    """Return for how many micro-batches the first stage holds activations under 1F1B.
 
     A chunk counts as its share of the stage.
     """
@@ -844,8 +844,8 @@ def in_flight_at_most(configuration: Configuration) -> float:
     return sum(in_flight(first, (1,) * chunks)) / chunks
 
 
-def cuts_in_short(cuts: Sequence[int]) -> str:
-    """Return how many blocks each stage has: ``8+4``, or ``3+30x4+3`` of many stages."""
+def abbreviated_cuts(cuts: Sequence[int]) -> str:
+    """Return the blocks of each stage, ``8+4``, abbreviated for many stages: ``3+30x4+3``."""
     runs = [[*run] for _, run in groupby(cuts)]
     return "+".join(
         f"{len(run)}x{run[0]}" if len(run) > 2 else "+".join(map(str, run)) for run in runs
@@ -856,8 +856,8 @@ def cuts_in_short(cuts: Sequence[int]) -> str:
 def operations(network: Network) -> int:
     """Return the operations of products in a training step on one image or sequence.
 
-    Three passes of two for each multiply-accumulate, of those in attention that a mask leaves: half
-    under a causal one. What the backward pass computes again does not count.
+    Three passes with two operations per multiply-accumulate. Attention counts only unmasked scores,
+    about half under a causal mask. Recomputation does not count.
 
     Source: Chowdhery et al., "PaLM", 2022, appendix B, where causal attention counts in full.
     """
@@ -887,7 +887,7 @@ def in_words(configuration: Configuration, blocks: int) -> str:
     if configuration.interleave > 1:
         parts.append(f"{configuration.interleave} chunks per stage")
     if configuration.cuts:
-        parts.append(f"{cuts_in_short(configuration.cuts)} blocks")
+        parts.append(f"{abbreviated_cuts(configuration.cuts)} blocks")
     if configuration.micro_batches > 1:
         parts.append(f"{configuration.micro_batches:,} micro-batches")
     if configuration.recompute != "none":
@@ -901,7 +901,7 @@ def in_words(configuration: Configuration, blocks: int) -> str:
 
 
 def recomputation(configuration: Configuration, blocks: int) -> str:
-    """Return what the backward pass computes again: ``none``, ``full`` or ``20 of 80``."""
+    """Return what the backward pass recomputes: ``none``, ``full`` or ``20 of 80`` blocks."""
     if configuration.recompute == "none" or configuration.blocks in (None, blocks):
         return configuration.recompute
     word = "" if configuration.recompute == "full" else f"{configuration.recompute} "

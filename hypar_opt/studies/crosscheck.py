@@ -129,11 +129,11 @@ def _answer(
     except NoAnswerError:
         return "no answer"
     except InfeasibleError as error:
-        # A search has proved the problem infeasible; a baseline, only its own plan.
+        # A search proves the problem infeasible; a baseline only its own plan.
         if SOLVERS[solver].searches:
             raise
         return f"refused: {error.message}"
-    # A plan of another solver, which `found_by` names, says nothing about this one.
+    # A plan found by another solver (`found_by`) is no answer of this one.
     return plan if plan.solver.found_by is None else "no answer"
 
 

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What a reading charges for one exchange of a layer, or of a tensor that it reads.
+    """The charge of one exchange of a layer, or of a tensor that it reads, in a reading.
 
     Parameters
     ----------
     phase, tensor
         The pass, and what is exchanged: of `hypar_opt.step.operations.TENSORS`.
     source
-        The layer or tensor that a boundary begins at; None of the layer's own tensors.
+        The layer or tensor that is the source of a boundary; None for the layer's own tensors.
     elements
-        Of one group of the level, its parts together.
+        Elements in one group of the level, summed over its parts.
     """
 
     phase: str
@@ -50,7 +50,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class ExchangeTime:
-    """What an exchange of a layer, or a reduction over several levels, takes on a plan's array.
+    """The time of an exchange, or of a reduction over several levels, on a plan's array.
 
     Parameters
     ----------
@@ -59,9 +59,9 @@ class ExchangeTime:
     levels
         The names of those that a ring joins; of an exchange between pairs its own.
     bytes
-        What moves over all of these levels together.
+        The bytes moved over all these levels together.
     bytes_per_second
-        What the links that it crosses carry together.
+        The total bandwidth of the links that it crosses.
     messages, latency
         Those one after the other, and what each takes in seconds; around a ring all rounds are one.
     share
@@ -83,7 +83,7 @@ class ExchangeTime:
 
     @property
     def seconds(self) -> Fraction:
-        """What the explained level is charged, before it is rounded to the unit of the cost."""
+        """The charge of the explained level, before rounding to the cost's unit."""
         latencies = self.messages * self.latency * self.share
         return (self.bytes / self.bytes_per_second + latencies) * self.crossing
 
@@ -120,12 +120,12 @@ class Explanation:
     transfers: tuple[ExchangeTime, ...] = ()
 
     def bytes_of(self, exchange: Exchange) -> Fraction:
-        """Return what an exchange moves, in weighted bytes."""
+        """Return the weighted bytes of an exchange."""
         return self.groups * exchange.elements * self.element_bytes * self.weight
 
     @property
     def bytes(self) -> Fraction:
-        """Return what all of them move."""
+        """Return the weighted bytes of all exchanges."""
         return sum(map(self.bytes_of, self.exchanges), Fraction())
 
 
@@ -173,7 +173,7 @@ def explain(plan: Plan, place: str) -> Explanation:
 
 
 def check_place(place: str, network: Network, problem: Problem) -> None:
-    """Refuse, before a problem is solved, a place that `explain` would refuse of its plan."""
+    """Check a place before its problem is solved: `explain` would refuse it afterwards."""
     workload = micro_batch_of(problem, network, shared_tensors=True)
     _located(place, workload, problem.hierarchy.names)
 
@@ -196,7 +196,7 @@ def _located(place: str, workload: Workload, levels: Sequence[str]) -> tuple[int
 def exchanges_of_node(
     cost: CommunicationCost | TimeCost, workload: Workload, states: Any, node: int
 ) -> Iterator[tuple[int | None, list[Collective]]]:
-    """Yield what a node exchanges, and for each boundary that it reads, by its source, the same."""
+    """Yield a node's exchanges, and those of each boundary that it reads, by source."""
     rules = cost.rules(workload, len(states))
     yield None, [*rules.node(np.array([[node]]), [states[:, None, [node]]])]
     for number in _read(workload, node):
@@ -215,7 +215,7 @@ def _read(workload: Workload, node: int) -> Iterable[int]:
 
 
 def _time(instance: Instance, states: Any, node: int, level: int) -> dict[str, Any]:
-    """Return what a plan of time takes for a node's exchanges and for its computation."""
+    """Return the times of a node's exchanges and of its computation in a plan for time."""
     workload, cost = instance.workload, instance.cost
     if cost.time is None:
         return {}
@@ -251,7 +251,7 @@ def _transfers(
     operations: Sequence[Collective],
     level: int,
 ) -> Iterator[ExchangeTime]:
-    """Yield what a node's exchanges, or those of a boundary that it reads, take at a level."""
+    """Yield the times at a level of a node's exchanges, or of those of a boundary it reads."""
     names = cost.communication.hierarchy.names
     between, reductions = cost.exchanges_and_reductions(operations, len(names))
 
@@ -300,7 +300,7 @@ def _transfers(
 def _stage(
     cost: TimeCost, crossed: Sequence[int], level: int
 ) -> tuple[Sequence[int], BisectionLink, Fraction]:
-    """Return the levels that a reduction joins with one, their link, and what crosses that one."""
+    """Return the levels that a reduction joins with a level, their link, and its crossing."""
     if cost.rings is None:
         return [level], cost.splits[level], Fraction(1)
     stage = next(digits for digits in cost.rings.stages(crossed) if level in digits)

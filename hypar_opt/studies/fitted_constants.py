@@ -1,4 +1,4 @@
-"""Constants of the least errors of measured steps, whatever calculates these."""
+"""Least-error fits of constants to measured steps, for any model of a step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.validation.rows import Row
 
 FACTOR = "factor"
-"""One factor on all that kernels achieve, which a single step decides."""
+"""A common factor on everything that kernels achieve, which a single step determines."""
 
 
 OVERLAP = "overlap"
@@ -24,12 +24,12 @@ OVERLAP = "overlap"
 
 
 class FittedConstant(NamedTuple):
-    """What is fitted: where from, unless the array says it, and within which bounds.
+    """A constant to fit: its start, unless the array states one, and its bounds.
 
     Parameters
     ----------
     reached
-        The most that kernels, or a host, are known to reach: beyond it a step is not as stated.
+        The highest value known to be reached: beyond it, a step did not run as stated.
     """
 
     start: float
@@ -64,7 +64,7 @@ What is reached: by large products .81 of the peak of an H100 (docs/validation.m
 
 
 def beyond_reach(constants: Mapping[str, float]) -> list[str]:
-    """Return a sentence for each constant that is beyond what is physical, or at its bound."""
+    """Return a sentence for each constant that is implausible, or at its bound."""
     said = []
     for key, value in constants.items():
         constant = CONSTANTS[key]
@@ -77,28 +77,28 @@ def beyond_reach(constants: Mapping[str, float]) -> list[str]:
 
 
 _OUTLIER = 0.02
-"""From about this error on a step counts by its error, and not by the error's square."""
+"""Beyond about this error a step's loss is linear in the error, not quadratic (Huber)."""
 
 _STEP = 0.02
-"""Relative: of a constant, to see by how much it changes the steps."""
+"""The relative step of finite differences in a constant."""
 
 _REWEIGHTED = 50
 ROUNDS = 8
 _SETTLED = 1e-3
-"""A round that changes every constant by less than this part ends the fit."""
+"""The relative change of constants below which the fit has converged."""
 
 Seconds = Callable[["Row", Mapping[str, float]], float]
-"""What some constants calculate of a step."""
+"""Calculates a step's seconds from constants."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Constants, the steps' errors with them, and how these follow the constants: all logarithms.
+    """Constants, the steps' errors and the slopes of these, all in logarithms.
 
     Parameters
     ----------
     start
-        The constants from which all are counted.
+        The starting constants, to which ``moved`` is relative.
     moved : (keys,)
     errors : (steps,)
         Calculated over measured.
@@ -121,7 +121,7 @@ class Fit:
         }
 
     def at(self, moved: Any, rows: Sequence[Row], seconds: Seconds) -> Fit:
-        """Return the constants elsewhere, with the slopes that two points tell.
+        """Return the fit at other constants, its slopes updated from two points (Broyden).
 
         Source: C. G. Broyden, "A class of methods for solving nonlinear simultaneous equations",
         Mathematics of Computation 19, 1965.
@@ -146,11 +146,11 @@ def first_fit(
     Parameters
     ----------
     before : (steps,)
-        What they calculate.
+        The seconds calculated with them.
     """
     flat = np.zeros((len(keys), len(rows)))
     first = Fit(keys, start, np.zeros(len(keys)), _errors(rows, before), flat)
-    # Down: what is achieved is at most all.
+    # Downwards, as efficiencies are at most 1.
     for move in -_STEP * np.eye(len(keys)):
         first = replace(first, slopes=first.at(move, rows, seconds).slopes)
     return first
@@ -172,7 +172,7 @@ def fitted(rows: Sequence[Row], fit: Fit, seconds: Seconds) -> Fit:
             raise RefusedError(f"{key}: no step's seconds depend on it")
     for _ in range(ROUNDS):
         step = np.zeros(len(fit.keys))
-        for _ in range(_REWEIGHTED):  # costs nothing beside a calculation of the steps
+        for _ in range(_REWEIGHTED):  # negligible next to calculating the steps
             foreseen = fit.errors + step @ fit.slopes
             weights = (1 + (foreseen / _OUTLIER) ** 2) ** -0.25
             step, *_ = np.linalg.lstsq((fit.slopes * weights).T, -fit.errors * weights, rcond=1e-6)
@@ -189,7 +189,7 @@ def fitted(rows: Sequence[Row], fit: Fit, seconds: Seconds) -> Fit:
 
 
 def held_out(rows: Sequence[Row], fit: Fit, seconds: Seconds) -> float | None:
-    """Return the mean error of each half of the steps with constants of the other, if these are.
+    """Return the mean error of each half of the steps, with constants fitted on the other.
 
     Either half's search starts from the constants of all.
     """
@@ -198,7 +198,7 @@ def held_out(rows: Sequence[Row], fit: Fit, seconds: Seconds) -> float | None:
         half = replace(fit, errors=fit.errors[rest], slopes=fit.slopes[:, rest])
         try:
             constants = fitted(rows[rest], half, seconds).constants
-        except RefusedError:  # a constant of which this half says nothing
+        except RefusedError:  # this half does not determine some constant
             return None
         errors += [abs(seconds(row, constants) / row["seconds"] - 1) for row in rows[tested]]
     return fmean(errors)
@@ -215,5 +215,5 @@ def _bounded(constant: FittedConstant, value: float) -> float:
 
 
 def _loss(errors: Any) -> float:
-    """Return what is least: squares of small errors, and large ones by their size."""
+    """Return the Huber loss: quadratic in small errors, linear in large ones."""
     return float(np.sum(np.sqrt(1 + (errors / _OUTLIER) ** 2) - 1))

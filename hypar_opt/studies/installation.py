@@ -25,10 +25,10 @@ Status = Literal["ok", "not installed", "broken"]
 PACKAGE = "hypar-opt"
 
 _MODULES = {"pyarrow": "pyarrow.parquet", "vl-convert-python": "vl_convert"}
-"""What is imported of a package, if it is not a module of its name."""
+"""The module to import for a package, if it has another name."""
 
 Requirements = dict[str, SpecifierSet]
-"""The versions that will do, by package."""
+"""The accepted versions, by package."""
 
 _TINY: dict[str, Any] = {"network": "lenet-c", "levels": 1, "batch": 16}
 
@@ -65,7 +65,7 @@ class Installation(Documented, Results[Check]):
     Parameters
     ----------
     asked
-        Whether parts were asked for, each of which has to be there.
+        Whether parts were requested, each of which has to be installed.
     """
 
     row_columns = Columns.of(Check)
@@ -82,7 +82,7 @@ class Installation(Documented, Results[Check]):
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is broken; of parts that were asked for, all are there, too."""
+        """Whether nothing is broken, and all requested parts are installed."""
         return self._wrong is None
 
     @property
@@ -96,7 +96,7 @@ class Installation(Documented, Results[Check]):
         Raises
         ------
         CheckFailedError
-            Naming the first part that is broken or missing.
+            With the first part that is broken or missing.
         """
         if self._wrong is not None:
             wrong = self._wrong
@@ -176,7 +176,7 @@ def _browser() -> Check:
 
 
 def _package(name: str, package: str, kind: str, needed: Requirements) -> Check:
-    """Check that packages are there in a version that will do, by importing them."""
+    """Check that packages are installed in an accepted version, by importing them."""
     remedy = f"pip install '{PACKAGE}[{name}]'" if kind == "extra" else f"pip install {name}"
     for requirement, specifier in needed.items():
         version = _version(requirement)
@@ -194,7 +194,7 @@ def _package(name: str, package: str, kind: str, needed: Requirements) -> Check:
 
 
 def _solver(name: str) -> Check:
-    """Check a solver on a small problem, whose optimum dp knows."""
+    """Check a solver on a small problem, against the optimum of dp."""
     from hypar_opt.planning.solve import solve
 
     try:
@@ -222,7 +222,7 @@ def _extras() -> dict[str, Requirements]:
 
 
 def _requirements() -> dict[str, Requirements]:
-    """Return what is required here, by extra; ``""`` for what all need."""
+    """Return this installation's requirements by extra; ``""`` for those of every one."""
     try:
         stated = [Requirement(line) for line in metadata.requires(PACKAGE) or ()]
         extras = metadata.metadata(PACKAGE).get_all("Provides-Extra") or ()

@@ -19,7 +19,7 @@ from hypar_opt.studies.explained import exchanges_of_node
 
 @dataclass(frozen=True)
 class LayerIntensity:
-    """A layer under the roof that bounds it most.
+    """A layer and the roof that limits it most.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What is known by name: networks, arrays, solvers and more, as ``hypar-opt list`` prints it."""
+"""Everything registered by name: networks, arrays, solvers and more, for ``hypar-opt list``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rows = Sequence[dict[str, Any]]
 
 @checked
 def list(what: str) -> Rows:  # noqa: A001
-    """Return what is known by name, one row of a data frame each.
+    """Return what is registered by name, one row of a data frame each.
 
     Parameters
     ----------
@@ -105,10 +105,10 @@ def operators() -> Rows:
 def choices() -> Rows:
     """List what --choices takes, and what each kind of layer splits under it."""
     from hypar_opt.workload.operators import OPERATORS
-    from hypar_opt.workload.parallelism import EVERY_CHOICE, LEFT_WHOLE
+    from hypar_opt.workload.parallelism import CHOICES_WITH_QUERIES, WHOLE_LAYER
 
     rows = []
-    for word in EVERY_CHOICE:
+    for word in CHOICES_WITH_QUERIES:
         kinds: dict[str, Any] = {}
         for name in OPERATORS:
             choice = OPERATORS[name].choices.get(word)
@@ -119,7 +119,7 @@ def choices() -> Rows:
             for split, of_split in kinds.items()
         ]
     kinds_of_whole = "every other, where no split of it fits"
-    rows.append({"name": LEFT_WHOLE, "splits": "nothing", "kinds": kinds_of_whole})
+    rows.append({"name": WHOLE_LAYER, "splits": "nothing", "kinds": kinds_of_whole})
     return rows
 
 
@@ -159,7 +159,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
         *(networks, arrays, topologies, costs, operators, choices, formats, solvers, backends),
     )
 }
-"""What lists each kind of thing, by the name of the kind."""
+"""The functions that list, by name."""
 
 
 def _rows(registry: Registry[Any], more: Callable[[Any], dict[str, Any]] = lambda _: {}) -> Rows:

@@ -1,4 +1,4 @@
-"""The model of a problem as a live program, to which one adds constraints of one's own."""
+"""The model of a problem as a live program, to which users add their own constraints."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Model:
         of_word = [column for column, other in columns if other == word]
         if of_word:
             return sum(of_word)
-        # Of two choices the column is of the second.
+        # With two choices, the column stands for the second.
         first = self._first_word(layer) if len(columns) == 1 else None
         if word != first:
             raise HyparError(f"the model has no choice {word!r} of {layer!r} at {level_name}")
@@ -98,7 +98,7 @@ class Model:
     def plan(self, result: Any = None) -> Plan:
         """Return the plan of a solution of the model, priced again.
 
-        It is a feasible plan: one's own constraints may exclude better ones.
+        It is feasible, not optimal: added constraints may exclude better plans.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""A step with the weights of a model, and how far its output is from the model's."""
+"""A step with a model's weights, and the deviation of its output from the model's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ModelStep(NamedTuple):
     difference
         The largest difference of outputs from the model's, relative to the largest of these.
     notes
-        What was done to the model to compare them.
+        How the model was changed for the comparison.
     """
 
     data: StepData
@@ -81,7 +81,7 @@ def with_weights(
     program: Program,
     seed: int,
 ) -> ModelStep:
-    """Return a step's data with a model's weights, and how far the network's output is off.
+    """Return a step's data with a model's weights, and the deviation of the output.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def with_weights(
     imported, model = _models(path, dims, untie=_is_untied(network))
     data = step_data(network, program, seed)
     try:
-        data = _given(path, data, network, weights_of(imported, model))
+        data = _assigned(path, data, network, weights_of(imported, model))
         feeds = {source: data.inputs[place] for source, place in imported.places.items()}
         for source, axes in imported.state.inputs.items():
             if axes.is_whole and source in feeds:
@@ -126,18 +126,20 @@ def _models(
 
 
 def _is_untied(network: Network) -> bool:
-    """Whether no layer but heads of embeddings shares weights."""
+    """Return whether only heads share weights, with embeddings."""
     reads_ids = {layer.name: layer.reads_ids for layer in network.layers}
     owners = (layer.shares_weights_with for layer in network.layers)
     return all(reads_ids[owner] for owner in owners if owner is not None)
 
 
-def _given(path: str | Path, data: StepData, network: Network, own: ModelWeights) -> StepData:
+def _assigned(
+    path: str | Path, data: StepData, network: Network, weights: ModelWeights
+) -> StepData:
     """Return a step's data with a model's weights and biases."""
     named: dict[str, dict[int, Array]] = {}
     for what, arrays, wanted in (
-        ("weights", own.weights, data.weights),
-        ("bias", own.biases, data.biases),
+        ("weights", weights.weights, data.weights),
+        ("bias", weights.biases, data.biases),
     ):
         named[what] = {}
         for position, array in wanted.items():
@@ -157,7 +159,7 @@ def _difference(
 ) -> float:
     from hypar_opt.onnx.reference import in_order
 
-    # A stated loss adds an end, or leaves it out.
+    # Stating a loss adds the final output layer, or removes it.
     last = min(len(imported.network.layers), len(ours)) - 1
     features = [imported.state.tensors.get(name) for name in imported.state.graph.outputs]
     expected = None
@@ -174,5 +176,5 @@ def _difference(
         outputs = outputs - outputs.max(axis=-1, keepdims=True)
         outputs = outputs - np.log(np.exp(outputs).sum(axis=-1, keepdims=True))
         outputs = np.exp(outputs) if op == "Softmax" else outputs
-    # Of outputs that are all zero, the difference itself.
+    # If all outputs are zero, the absolute difference.
     return float(np.abs(outputs - expected).max() / (np.abs(expected).max() or 1.0))

@@ -40,10 +40,10 @@ OBJECTIVES = ("bytes", "time", "energy")
 _SYMBOLS = {"time": "seconds", "energy": "joules"}
 
 _TIGHTER = Fraction(15, 16)
-"""Of the memory of a point, what the next may take at most, where a front is of devices."""
+"""The maximum memory of the next point of a device's front, relative to the last one's."""
 
 _WITH_GAPS = 2
-"""Points in a row that are not proved, after which a front ends unless its points are stated."""
+"""The consecutive unproved points after which a front ends, unless ``points`` is given."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,8 @@ def fronts_of(
 ) -> ParetoFronts:
     """Return the fronts of a problem; the arguments are those of `pareto`."""
     if objectives is None:
-        # The other objectives count memory as the paper does: not to be drawn beside a device's.
+        # The other objectives count memory as the paper does, which is not comparable to a
+        # device's.
         objectives = priced_by(problem) if problem.device_memory is None else ("time",)
     for objective in objectives:
         COSTS[objective]  # an unknown name is refused before the work
@@ -280,7 +281,7 @@ def _front(
     points: int | None,
     report: Progress,
 ) -> ParetoFront:
-    """Tighten the memory limit from plan to plan until none fits."""
+    """Trace a front: tighten the memory limit from plan to plan until none fits."""
     limited = problem.constraints.model_copy(update={"memory": 1})
     if problem.model_copy(update={"constraints": limited}).device_memory is not None:
         return _device_front(network, problem, solver, points, report)
@@ -302,7 +303,7 @@ def _front(
             break
         memory = constraints.memory_of(plan.assignments())
         if breakpoints and plan.cost.total == breakpoints[-1][0].cost.total:
-            # As cheap with less memory: the previous point is dominated.
+            # Equally cheap with less memory, so the previous point is dominated.
             breakpoints[-1] = plan, memory
         elif len(breakpoints) == points:
             break
@@ -325,7 +326,7 @@ def _device_front(
     points: int | None,
     report: Progress,
 ) -> ParetoFront:
-    """Tighten the memory of a device step by step: what a step repeats and shares out follows."""
+    """Trace a device's front: the training settings follow its memory, tightened step by step."""
     limit, entries = problem.constraints.memory, list[ParetoPoint]()
     instance = Instance.to_search(network, problem)
     smallest, last = least_memory(instance), 0.0
@@ -345,7 +346,7 @@ def _device_front(
         point = point_of(plan, memory(plan).tensors)
         cost = point.amount(problem.cost) or 0.0
         if entries and cost <= last:
-            del entries[-1]  # at as little cost with less memory
+            del entries[-1]  # equally cheap with less memory
         entries.append(point)
         last = cost
         limit = int(_TIGHTER * point.memory)
@@ -379,7 +380,7 @@ def point_of(
     memory
         The plan's, if it is known.
     others
-        Its problem by other objectives, to which this adds what it lacks.
+        The plan's problem under other objectives; missing ones are added to it.
     """
     others = {} if others is None else others
 
@@ -416,7 +417,7 @@ def _in_base_unit(plan: Plan, unit: str) -> float:
 
 
 def _reason_to_end(plans: Sequence[Plan]) -> Sentence | None:
-    """Return why a front of some plans goes no further, if so many of the last have a gap."""
+    """Return why a front ends after these plans, if the last ones all have a gap."""
     if not all(plan.solver.gap for plan in plans[-_WITH_GAPS:]) or len(plans) < _WITH_GAPS:
         return None
     return Sentence(
@@ -424,23 +425,23 @@ def _reason_to_end(plans: Sequence[Plan]) -> Sentence | None:
     )
 
 
-def _report(progress: Progress, done: int, of: int, found: int, points: int | None) -> None:
-    """Report the larger share: of the memory that is behind, or of the points that are to come."""
-    shares = [(done, of), (found, points or 0)]
+def _report(progress: Progress, done: int, of: int, tried: int, points: int | None) -> None:
+    """Report the larger share done: of the memory range, or of the points."""
+    shares = [(done, of), (tried, points or 0)]
     progress(*max(shares, key=lambda share: share[0] / share[1] if share[1] else 0))
 
 
 def _position(
-    first: int, limit: int, least: int, found: int, points: int | None
+    first: int, limit: int, least: int, tried: int, points: int | None
 ) -> tuple[int, int]:
-    """Return the number of the next point of a device's front, from 0, and how many there may be.
+    """Return the index of the next point of a device's front, and their maximum number.
 
     Parameters
     ----------
     first, limit, least
-        Bytes of the first point, of the next one at most, and those that no plan holds less than.
+        Bytes of the first point, the limit of the next one, and a lower bound over all plans.
     """
     steps, at, end = (log(max(memory, 1)) / -log(_TIGHTER) for memory in (first, limit, least))
     behind = int(steps - at)
     total = behind + max(int(at - end), 0) + 1
-    return (found, points) if points is not None and points <= total else (behind, total)
+    return (tried, points) if points is not None and points <= total else (behind, total)

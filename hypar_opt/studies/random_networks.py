@@ -67,7 +67,7 @@ def random_chain(rng: random.Random, name: str) -> Network:
 
 
 class _Form(NamedTuple):
-    """The size of a map, and how it is read: an ``image``, a ``vector`` or ``tokens``."""
+    """The size of a map, and its kind: an ``image``, a ``vector`` or ``tokens``."""
 
     kind: str
     channels: int
@@ -76,7 +76,7 @@ class _Form(NamedTuple):
 
     @property
     def stated(self) -> Described:
-        """An input of this form as a file states it."""
+        """An input of this form, as in a network file."""
         if self.kind == "image":
             return {"channels": self.channels, "height": self.positions, "width": self.positions}
         tokens = {"tokens": self.positions} if self.kind == "tokens" else {}
@@ -251,7 +251,7 @@ class _NetworkDraft:
             self.convolution(source, form)
 
     def image(self, source: str, form: _Form) -> None:
-        """Tokens or a vector as an image, where they are as many as the pixels of a square."""
+        """Tokens or a vector as a square image, if their number is a square."""
         if form.kind == "vector":
             side = self.rng.choice([n for n in (1, 2, 3) if form.channels % n**2 == 0])
             form = _Form("image", form.channels // side**2, side)
@@ -325,7 +325,7 @@ class _NetworkDraft:
         return {"size": size, "columns": extents[1], "shift": shift}
 
     def gate(self, source: str, form: _Form) -> None:
-        """Tokens multiplied by a number for each, a sigmoid of these or of other tokens."""
+        """Tokens multiplied by a gate, a sigmoid computed from these or other tokens."""
         one = form._replace(channels=1)
         operands = [name for name, shape in self.forms.items() if shape._replace(channels=1) == one]
         reads = [self.rng.choice(operands)]
@@ -333,7 +333,7 @@ class _NetworkDraft:
         self.add("mul", form, [source, by], gate=True)
 
     def joined(self, source: str, form: _Form) -> None:
-        """A sum, a product or a concatenation with other maps that fit; else another reader."""
+        """A sum, product or concatenation with other maps that fit; else another kind of reader."""
         operands = [name for name, other in self.forms.items() if name != source and other == form]
         beside = [
             name

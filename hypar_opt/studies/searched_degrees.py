@@ -1,4 +1,4 @@
-"""Searches of configurations: of all numbers of stages together, and of each degree by itself."""
+"""Searches for configurations: over all numbers of stages, and by tp and pp separately."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class SearchedCells(NamedTuple):
-    """The answer of the searches of each degree.
+    """The answers of the searches by tp and pp.
 
     Parameters
     ----------
     searched
         The fastest of each, and how many were searched in all.
     unfit
-        Where none fits, what needs the least memory.
+        If none fits, the one that needs the least memory.
     unknown
-        The degrees, as ``(tp, pp)``, of which none is known within a time limit.
+        The degrees ``(tp, pp)`` for which the time limit left no answer.
     """
 
     searched: Searched
@@ -83,7 +83,9 @@ def fastest_configurations(
 
     cutoff = searched.best[-1].seconds if len(searched.best) == count else inf
     limits |= {"fixed": fixed, "cutoff": cutoff}
-    return _together([searched, search_stages(network, problem, counts=counts, **limits)], count)
+    return _merged_answers(
+        [searched, search_stages(network, problem, counts=counts, **limits)], count
+    )
 
 
 def fastest_of_degrees(
@@ -132,14 +134,14 @@ def fastest_of_degrees(
             progress=part,
         )
     return SearchedCells(
-        _together([*answers.values()], len(cells)),
+        _merged_answers([*answers.values()], len(cells)),
         tuple(one.smallest[0] for one in answers.values() if one.smallest and one.complete),
         tuple(cell for cell, one in answers.items() if not (one.best or one.complete)),
     )
 
 
-def _together(answers: Sequence[Searched], count: int) -> Searched:
-    """Return one answer of several searches: so many of the fastest, or what needs least."""
+def _merged_answers(answers: Sequence[Searched], count: int) -> Searched:
+    """Merge the answers of several searches: the fastest, or the one that needs least memory."""
     best = [evaluated for answer in answers for evaluated in answer.best]
     candidates = [candidate for answer in answers for candidate in answer.smallest]
     fitting = [answer.fitting for answer in answers if answer.fitting is not None]

@@ -1,4 +1,4 @@
-"""What a name stands for: a network, an array, or the plan of a file."""
+"""The network, array or plan that a name or a file stands for."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def show(
     settings: Mapping[str, Any] | None = None,
     reading: str | None = None,
 ) -> Network | Array | Plan:
-    """Return what a name or a file stands for, which a notebook or ``rich.print`` shows in full.
+    """Return what a name or file stands for; a notebook or ``rich.print`` shows it in full.
 
     Parameters
     ----------
@@ -76,13 +76,13 @@ def show(
     return network
 
 
-def kind_of(found: Network | Array | Plan) -> str:
-    """Return what `show` found, in words."""
-    return {Network: NETWORK, Array: ARRAY, Plan: PLAN}[type(found)]
+def kind_of(shown: Network | Array | Plan) -> str:
+    """Return the kind of a result of `show`, in words."""
+    return {Network: NETWORK, Array: ARRAY, Plan: PLAN}[type(shown)]
 
 
 def refuse(option: str, name: str, kind: str, takes: Sequence[str]) -> None:
-    """Refuse an option that takes other kinds of things.
+    """Refuse an option that does not apply to this kind.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def is_plan_file(name: str) -> bool:
     if is_standard_input(name):
         return _begins_a_plan(read_text(name))
     if path.suffix == ".json":
-        # If missing or damaged, too: reading it as a plan says so.
+        # Also if it is missing or damaged: reading it as a plan then says so.
         return not exists(path) or kinds.kind_of(read_text(path)) != "network"
     if zoo_name(name) in network_names() or path.suffix in GRAPHS or not exists(path):
         return False
@@ -128,5 +128,5 @@ def is_array_named(name: str) -> bool:
         return False
     if name.lower() in arrays.names():
         return True
-    # If it is not a document, reading it as a network says what is wrong.
+    # If it cannot be parsed, reading it as a network says what is wrong.
     return exists(path) and path.is_file() and kinds.kind_of(read_text(path)) == "array"

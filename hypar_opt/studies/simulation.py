@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedStep(NamedTuple):
-    """A simulated step, with the plan and the array that it is of."""
+    """A simulated step, with its plan and array."""
 
     plan: Plan
     array: Array
@@ -186,8 +186,8 @@ def _simulated_stages(plan: Plan, array: Array, run: Mapping[str, Any]) -> Pipel
     stages, training = plan.stages, plan.training
     assert stages is not None
     count = training.micro_batches or 1
-    of_all = {*Training.model_fields, "trace"}
-    inside = {name: value for name, value in run.items() if name not in of_all}
+    outside_stages = {*Training.model_fields, "trace"}
+    inside = {name: value for name, value in run.items() if name not in outside_stages}
     plans = plans_of_stages(plan)
     passes = [simulated_passes(stage, own_array(stage), **inside) for stage in plans]
     tied = StagedPlan.of_plan(plan).tied
@@ -266,7 +266,7 @@ def simulated_passes(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> S
 def step_of(
     plan: Plan, array: Array, run: Mapping[str, Any]
 ) -> tuple[tuple[Plan, Workload, Array, RunOptions], Rows]:
-    """Return what a step is of, and the choices of its nodes."""
+    """Return the inputs of a plan's step: its problem on the array, and the nodes' choices."""
     from hypar_opt.simulator.options import RunOptions
 
     if plan.is_staged:
@@ -325,7 +325,7 @@ def steps_when_run(
     None if that is the plan's reading already, or if its cost has no such reading.
     """
     try:
-        # The same choices priced again, not the plan that `executed` would have chosen.
+        # The same choices, repriced; `executed` itself might choose another plan.
         executed = repriced(plan, reading=plan.problem.run_reading)
     except HyparError:  # of a plug-in cost
         return None
@@ -350,12 +350,12 @@ def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[
     return [sentence for sentence in sentences if sentence is not None]
 
 
-def energy_ratio(own: StepResult, data: StepResult) -> float | None:
+def energy_ratio(step: StepResult, data: StepResult) -> float | None:
     """Return Data Parallelism's energy over the plan's; None if energies are not known."""
-    if own.joules is None or data.joules is None:
+    if step.joules is None or data.joules is None:
         return None
     # With energies of 0 an array charges every plan 0: none is better.
-    return data.joules / own.joules if own.joules else 1.0
+    return data.joules / step.joules if step.joules else 1.0
 
 
 CONSIDERED = worded("number", "--simulate")

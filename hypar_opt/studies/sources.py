@@ -1,4 +1,4 @@
-"""What a study starts from: a plan, the file of one, or a network that is solved first."""
+"""The source of a study: a plan, a plan file, or a network that is solved first."""
 
 from __future__ import annotations
 

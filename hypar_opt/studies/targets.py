@@ -1,4 +1,4 @@
-"""What a plan is looked at on: its array or another, and one of its micro-batches."""
+"""The target of a study: a plan's array or another one, and one of its micro-batches."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def micro_batch(plan: Plan, count: int) -> Instance:
-    """Return the problem of one of so many equal micro-batches of a plan.
+    """Return the problem of one of ``count`` equal micro-batches of a plan.
 
     Raises
     ------
     HyparError
-        If they would not be equal.
+        If the batch does not divide evenly.
     """
     if plan.batch % count:
         raise HyparError(
@@ -36,7 +36,7 @@ def micro_batch(plan: Plan, count: int) -> Instance:
 
 
 def fitting(plan: Plan, array: Array) -> Array:
-    """Return an array with its levels as the plan has them: whole, or as their prime factors.
+    """Return an array with levels as in the plan: whole, or split into prime factors.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def fitting(plan: Plan, array: Array) -> Array:
 
 
 def trained_on(plan: Plan, array: Array | None, stated: Mapping[str, Any]) -> Plan:
-    """Return the choices of a plan in stages on another array, or trained otherwise.
+    """Return a staged plan's choices on another array, or with other training settings.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def trained_on(plan: Plan, array: Array | None, stated: Mapping[str, Any]) -> Pl
 def array_with(
     plan: Plan, array: str | Path | Array | None, settings: Mapping[str, Any]
 ) -> Array | None:
-    """Return the array that a plan is looked at on, with other values of some keys.
+    """Return the target array of a plan, with other values of some keys.
 
     Raises
     ------

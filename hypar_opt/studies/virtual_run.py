@@ -25,7 +25,7 @@ from hypar_opt.search.solver_settings import PlanArguments
 from hypar_opt.sharding.program import Program
 from hypar_opt.step.states import shard_counts
 from hypar_opt.studies.sources import planned
-from hypar_opt.workload.omitted import left_out
+from hypar_opt.workload.omitted import omitted_parts
 from hypar_opt.workload.recomputation import with_repeats
 from hypar_opt.workload.splitting import divides_images, spatial_columns
 
@@ -122,7 +122,7 @@ def run(
     model = None
     if weights is not None:
         check_layers(instance.network)
-        check_limits(instance.network, program, most=limit)
+        check_limits(instance.network, program, max_memory=limit)
         model = with_weights(weights, dims, instance.network, program, seed)
     labels: dict[str, Any] = {
         "network": plan.network.name,
@@ -131,12 +131,12 @@ def run(
         "backend": backend,
         "seed": seed,
         "reduced": to_run.changes,
-        "not_kept": left_out(plan.network.description),
+        "not_kept": omitted_parts(plan.network.description),
     }
     if backend == "jax":
         # First, so that no smaller size is proposed for what JAX refuses at any.
         sharded = ShardedNetwork.of(instance.network, program)
-        check_limits(instance.network, program, most=limit, scaled=scale_down)
+        check_limits(instance.network, program, max_memory=limit, scaled=scale_down)
         return _noting(RunResult(**labels, **_in_jax(instance, sharded, seed)), cannot_run)
     compared = run_program(
         instance.network,
@@ -155,7 +155,7 @@ def run(
 
 
 class _ToRun(NamedTuple):
-    """What a run of a plan runs: its own network or a small one, and the notes on that."""
+    """The problem that a run executes: the plan's network or a small one, and notes on it."""
 
     instance: Instance
     workload: Workload
@@ -205,7 +205,7 @@ def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
 
 
 def _instance(plan: Plan, network: Network, problem: Problem) -> Instance:
-    """Return a problem to run; in stages what crosses borders are tensors of their own."""
+    """Return a problem to run; tensors that cross stages are nodes of their own."""
     instance = Instance(network, problem)
     if plan.stages is None:
         return instance
@@ -219,7 +219,7 @@ def _noting(result: RunResult, notes: Sequence[str]) -> RunResult:
 
 
 def _priced(instance: Instance, workload: Workload, plan: Plan) -> tuple[int | float, ...]:
-    """Return the bytes of each level by the cost model of what a run moves.
+    """Return the bytes that a run moves at each level, by the cost model.
 
     None of unequal groups, whose price has fractions of images. What stages join of levels is
     priced stage by stage, and of a small network, whose blocks are not stated, not at all.

@@ -43,7 +43,7 @@ def _gelu_slope(x: Array) -> Array:
 
 def _erf(x: Array) -> Array:
     flat, y = x.reshape(-1), np.empty(x.size)
-    # Python's numbers take four times the memory: a few at a time.
+    # In chunks, as Python's numbers take four times the memory.
     for start in range(0, x.size, _MANY):
         y[start : start + _MANY] = _ERF(flat[start : start + _MANY])
     return y.reshape(x.shape)

@@ -1,4 +1,4 @@
-"""Sums that take what layers leave as addends, so that all of it is reduced once.
+"""Additions whose inputs stay partial sums, so that one all-reduce serves all of them.
 
 Source: docs/model.md.
 """
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 
 def joins_partial_sums(network: Network) -> bool:
-    """Return whether any sum has two terms or more that may be addends, directly or by sums.
+    """Return whether any addition has two or more terms that may be partial sums.
 
-    The sum of one is reduced as that would be: taking addends then hardly ever saves anything.
+    With only one such term its reduction merely moves behind the addition, which hardly ever saves
+    anything.
     """
     readers = Counter(source for reads in network.sources for source in {*reads})
     terms: list[int] = []
@@ -35,25 +36,25 @@ def joins_partial_sums(network: Network) -> bool:
                 return True
         else:
             leaves = any(made(layer.axes.output, choice) == PARTIAL for choice in splits)
-            terms.append(leaves and layer.keeps_addends)
+            terms.append(leaves and layer.leaves_addends)
     return False
 
 
 @lru_cache(maxsize=16)
 def accepts_partial_inputs(workload: Workload) -> bool:
-    """Return whether any layer may take addends of an input."""
+    """Return whether any layer may read an input as partial sums."""
     return bool(workload.layouts.addends.any())
 
 
 @lru_cache(maxsize=16)
 def may_defer_reduction(workload: Workload) -> NDArray[np.bool_]:
-    """Return the boundaries whose target may take addends as its source leaves them.
+    """Return the boundaries whose target may read its source's partial sums unreduced.
 
-    They are reduced as the target reads them: of a layer with no other reader. ``(boundaries,)``
+    The target must be the source's only reader. ``(boundaries,)``
     """
     layouts, (sources, targets) = workload.layouts, workload.ends.T
     only = np.bincount(sources, minlength=len(workload.nodes)) == 1
-    keeps = np.array([node.operator.keeps_addends for node in workload.nodes], bool)
+    keeps = np.array([node.operator.leaves_addends for node in workload.nodes], bool)
     leaves = only & keeps & np.any(layouts.output == 1, axis=0)
     passes: NDArray[np.bool_] = leaves[sources] & np.any(layouts.addends, axis=0)[targets]
     return passes

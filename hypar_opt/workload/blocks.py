@@ -1,4 +1,4 @@
-"""Layers of a network file, each of its named kind, and blocks of repeated layers."""
+"""Layers of a network file, each of the kind it names, and blocks of repeated layers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hypar_opt.workload.operators.base import Operator, default
 
 
 def _operator(value: object) -> Operator:
-    """Return a layer of the kind that its table names; plug-ins may add kinds."""
+    """Return the layer of the kind that a table names; plug-ins may add kinds."""
     if isinstance(value, Operator):
         return value
     if not isinstance(value, dict):
@@ -86,7 +86,7 @@ class Block(Document):
         Parameters
         ----------
         numbers
-            From 0; all that there are of a block without ``repeat``.
+            From 0; a block without ``repeat`` has one repetition.
         """
         if self.repeat is None:
             return self

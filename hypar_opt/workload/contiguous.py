@@ -1,9 +1,10 @@
-"""Parts of images are contiguous: what the levels that split rows, or columns, have to agree on.
+"""Contiguous parts of images: which levels may split rows, or columns.
 
-Rows are divided by the levels that split any layer's, the topmost first, so that a part of one
-layer is a part of another, or several of them side by side. A layer that splits rows at some of
-these levels has contiguous parts only if they are the first: at the second level alone it would
-have pieces of every part, each with two borders.
+The levels that split any layer's rows divide them in order, the topmost first, so that a part of
+one layer is a part of another, or several adjacent ones. A layer that splits its rows at only some
+of these levels has contiguous parts only if those are the first ones: split at the second level
+alone, its part would consist of a piece of each part of the first level, each with a halo of its
+own.
 
 Source: docs/model.md.
 """
@@ -27,19 +28,19 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 Orders = Mapping[int, tuple[int, ...]]
-"""For the column of rows, and that of columns: the levels that split them, H1 first."""
+"""The levels that split images, H1 first, by the column of the choice (rows or columns)."""
 
 
 def orders_of(workload: Workload, rows: Sequence[Sequence[int]]) -> Orders:
-    """Return the levels at which any node splits images, given the choices at each."""
+    """Return the levels at which any node splits images."""
     return {
         column: tuple(level for level, row in enumerate(rows) if column in row)
         for column in spatial_columns(workload)
     }
 
 
-def are_first(states: NDArray[np.intp], orders: Orders) -> Flags:
-    """Return which states split images at none but the first levels of an order.
+def split_leading_levels(states: NDArray[np.intp], orders: Orders) -> Flags:
+    """Return which states split images only at the leading levels of an order.
 
     Parameters
     ----------
@@ -58,8 +59,8 @@ def are_first(states: NDArray[np.intp], orders: Orders) -> Flags:
     return fits
 
 
-def may_go_on(workload: Workload, above: Sequence[Sequence[int]]) -> Flags:
-    """Return which choices stay contiguous at a level, given those above: ``(nodes, choices)``."""
+def stays_contiguous(workload: Workload, above: Sequence[Sequence[int]]) -> Flags:
+    """Return which choices keep parts contiguous at a level: ``(nodes, choices)``."""
     fits: Flags = np.ones((len(workload.nodes), len(workload.choices)), bool)
     for column, order in orders_of(workload, above).items():
         for level in order:
@@ -68,7 +69,7 @@ def may_go_on(workload: Workload, above: Sequence[Sequence[int]]) -> Flags:
 
 
 def check_contiguous(workload: Workload, rows: Sequence[Sequence[int]]) -> None:
-    """Refuse a plan, ``(levels, nodes)``, that leaves a node pieces of several parts.
+    """Refuse a plan, ``(levels, nodes)``, in which a node's part is not contiguous.
 
     Raises
     ------
@@ -87,7 +88,7 @@ def check_contiguous(workload: Workload, rows: Sequence[Sequence[int]]) -> None:
 def first_gap(
     workload: Workload, rows: Sequence[Sequence[int]]
 ) -> tuple[int, int, int, int] | None:
-    """Return the first node whose parts would not be contiguous; None if there is none.
+    """Return the first node whose parts are not contiguous; None if there is none.
 
     Parameters
     ----------
@@ -106,10 +107,10 @@ def first_gap(
     return None
 
 
-def every_order(workload: Workload, levels: int) -> Iterator[Orders]:
-    """Yield orders, one of which any plan of contiguous parts keeps: fullest first.
+def maximal_orders(workload: Workload, levels: int) -> Iterator[Orders]:
+    """Yield orders of levels such that every contiguous plan follows one of them, longest first.
 
-    What is first of some levels is first of these with any below, so that all have the last.
+    An order may be extended by levels below it, so every order here ends at the last level.
     """
     columns = spatial_columns(workload)
     above = [

@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
 
 @lru_cache(maxsize=64)
-def needed_again(
+def read_by_backward(
     workload: Workload,
     again: Mapping[int, int | None],
     *,
     fused: Fused,
     trained: tuple[bool, ...] | None = None,
 ) -> FrozenDict[int, int | None]:
-    """Return those of the nodes that run again whose results a backward pass reads.
+    """Return the recomputed nodes whose results a backward pass reads.
 
-    The last product of a transformer's block is not among them: its own backward pass reads its
-    input, and what reads its output is an addition, or has it from the first forward pass.
+    The last matrix product of a transformer block is not among them: its own backward pass reads
+    its input, and its output is read by an addition, or is kept from the first forward pass.
 
     Parameters
     ----------
     again
-        The nodes whose forward pass runs twice, as `Repeats.recomputed`.
+        The nodes whose forward pass runs twice, as in `Repeats.recomputed`.
     fused
         What kernels do not write.
     trained
-        The nodes that have a backward pass; by default all.
+        The nodes that have a backward pass; all by default.
 
-    Source: PyTorch, ``torch.utils.checkpoint.set_checkpoint_early_stop``; a compiler that drops
-    what nobody reads does the same.
+    Source: PyTorch, ``torch.utils.checkpoint.set_checkpoint_early_stop``; a compiler that
+    eliminates dead code does the same.
     """
     writers: defaultdict[int, list[int]] = defaultdict(list)
     for boundary in workload.boundaries:
@@ -66,9 +66,9 @@ def needed_again(
 
 
 def reads_back(workload: Workload, node: int, source: int, trained: Sequence[bool] | None) -> bool:
-    """Return whether a node's own backward pass reads what it has of another.
+    """Return whether a node's backward pass reads its input from another node.
 
-    The error of a factor is a product with the other one.
+    The gradient of a product's factor reads the other factor.
     """
     operator = workload.nodes[node].operator
     if not operator.saves(fused=Fused()).inputs:

@@ -51,9 +51,9 @@ class Repeat:
 
 
 def starred(names: Iterable[str], repeats: Sequence[Repeat]) -> list[str]:
-    """Return names of layers, ``*`` for the number of a repetition where all have the layer.
+    """Return layer names, ``*`` replacing the number where all repetitions have the layer.
 
-    Where several blocks have one name, the numbers of one stand for it.
+    Where several blocks share a name, a range of numbers stands for one of them.
 
     >>> starred(["token", "h.0.up", "h.1.up", "h.1.down"], [Repeat("h", 1, 2, 2)])
     ['token', 'h.*.up', 'h.1.down']
@@ -64,8 +64,8 @@ def starred(names: Iterable[str], repeats: Sequence[Repeat]) -> list[str]:
     blocks = Counter(block.name for block in repeats)
     for block in repeats:
         numbered = [f"{label}." for label in block.labels]
-        of_all = f"{block.number}-{(block.number or 0) + block.count - 1}"
-        numbers = "*" if blocks[block.name] == 1 else of_all
+        number_range = f"{block.number}-{(block.number or 0) + block.count - 1}"
+        numbers = "*" if blocks[block.name] == 1 else number_range
         first = (name for name in shortened if name.startswith(numbered[0]))
         for rest in [name.removeprefix(numbered[0]) for name in first]:
             members = {before + rest for before in numbered}
@@ -124,7 +124,7 @@ def expand(
 def _stated(
     layers: Sequence[Operator], blocks: Sequence[Block], inputs: Sequence[str]
 ) -> Iterator[tuple[Operator, Reads]]:
-    """Yield each layer, renamed to its full name, with the full names of its inputs."""
+    """Yield each layer under its full name, with the full names of its inputs."""
     outside = {name: name for name in (*inputs, *(layer.name for layer in layers))}
     inside = {
         _named(block, n, layer.name)
@@ -188,8 +188,8 @@ def _check_names(
         if name in stated:
             owner = "the network's input" if name == INPUT else "an input of the network"
             raise rule(f"layer {name!r}, name: is {owner}; rename the layer")
-    # A name that a block and a layer have in common would be ambiguous.
-    # Runs of blocks that are numbered may be numbered as one.
+    # A block and a layer of one name would be ambiguous. Runs of blocks that are numbered may be
+    # numbered as one.
     runs = {block.name for block in blocks if block.repeat is not None}
     alone = (block.name for block in blocks if block.repeat is None)
     for name, times in Counter([*names, *runs, *alone]).items():
@@ -221,8 +221,8 @@ def _topological(sources: Sequence[tuple[int, ...]], names: Sequence[str]) -> li
 
 
 def _cycle(sources: Sequence[tuple[int, ...]], missing: Sequence[int]) -> list[int]:
-    """Return a cycle among layers that wait for one another, with its first layer repeated."""
-    # Each waits for another one, so that following these finds a cycle.
+    """Return a cycle of layers, its first layer repeated at the end."""
+    # Every missing layer reads a missing one, so following inputs ends in a cycle.
     index = next(index for index, count in enumerate(missing) if count)
     path: list[int] = []
     while index not in path:

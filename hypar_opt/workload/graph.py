@@ -74,7 +74,7 @@ class LayerGraph:
 
 
 def _by_operand(edges: Sequence[Edge], maps: Sequence[LayerMaps]) -> tuple[Edge, ...]:
-    """Return edges, sorted; of a layer that reads its operands side by side one for each."""
+    """Return sorted edges, one per operand if a layer reads concatenated operands."""
     expanded: list[Edge] = []
     for source, target, crossing, number in edges:
         operands = maps[target].inputs

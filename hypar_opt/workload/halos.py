@@ -1,8 +1,8 @@
-"""Rows and columns of images, split into equal parts that exchange what lies at their borders.
+"""Rows and columns of images, split into equal parts that exchange halos.
 
-A window over rows reads some before and behind those that its part has. Where the input has
-``stride`` rows for each of the output, equal parts of both begin together, and what a part lacks is
-the same for each.
+A sliding window reads rows before and after those of its own part. Where the input has ``stride``
+rows per row of the output, equal parts of both line up, and every part lacks the same number of
+rows.
 
 Source: docs/model.md.
 """
@@ -25,11 +25,11 @@ class Border(NamedTuple):
     Parameters
     ----------
     size
-        What parts divide evenly: the rows of its output, after a pool.
+        The rows of its output after pooling, which the number of parts has to divide.
     max_parts
-        The most parts, none of which is shorter than what another needs of it.
+        The maximum number of parts: none may be shorter than the halo that a neighbour needs.
     before, behind
-        The rows of the input that a part reads of those before and behind its own: its halo.
+        Its halo: the rows of the input that a part reads before and after its own.
     """
 
     size: int
@@ -39,15 +39,15 @@ class Border(NamedTuple):
 
     @property
     def halo(self) -> int:
-        """The rows of both sides."""
+        """The rows of both sides together."""
         return self.before + self.behind
 
 
 def border_of(layer: Operator, maps: LayerMaps, axis: str) -> Border | None:
-    """Return how a layer's rows or columns may be split; None where they may not.
+    """Return how a layer's rows or columns may be split; None if they may not.
 
-    They may not where no choice splits them, or a tensor has others than the rest: one that is
-    broadcast, a last window that is partly covered, a pool that is fused and overlaps.
+    They may not where no choice splits them, or where tensors do not line up: a broadcast input, a
+    last window that is only partly covered, or a fused pool with overlapping windows.
     """
     if axis not in {choice.axis for choice in layer.splits.values()}:
         return None

@@ -1,4 +1,4 @@
-"""The tensors of one layer, and of an edge between two, for a batch."""
+"""The tensors of one layer, or of an edge between two layers, for a batch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class LayerTensors:
     name: str
     kind: str
     operator: Operator
-    """A layer like it, which declares its tensors' axes and the axis that each choice splits."""
+    """An equal layer (but for the name), which declares the axes of its tensors and what each
+    choice splits."""
     sizes: Mapping[str, int]
     """The size of every axis, including the batch's ``b``."""
     input: Shape
@@ -63,24 +64,26 @@ class LayerTensors:
     further_inputs: tuple[Shape, ...] = ()
     """Further inputs."""
     statistics: tuple[int, int] = (0, 0)
-    """Elements that a split of what they lack all-reduces in addition to tensors, forward and
-    backward."""
+    """Elements of statistics, forward and backward: all-reduced where a split axis is not
+    theirs."""
     tied: bool = False
-    """Whether it shares weights with another layer: a separate node has their gradient."""
+    """Whether it shares weights with another layer; the gradient then belongs to a separate
+    node."""
     lacked: tuple[str, ...] = ()
-    """The axes that its kind splits, and that its tensors do not all have: in the kind's order."""
+    """The axes that its kind splits and that some of its tensors lack, in the kind's order."""
     borders: Mapping[str, Border] = FrozenDict()
-    """Of rows and columns, where they may be split: the parts, and what these exchange."""
+    """How rows and columns may be split, and what their parts exchange; absent where they may
+    not."""
     split_outputs: tuple[int, ...] = ()
-    """The channels of each of several results that are side by side in its output."""
+    """The channels of each result where its output is several of them, concatenated."""
     load: Load = ()
-    """Of dispatched tokens without a capacity, as `Routing` has it."""
+    """The load of its experts, as in `Routing`, if they have no capacity."""
 
     @property
     def weight(self) -> Shape:
         """W_l: ``(kernel height, width, input, output channels)``, or ``(input, output)``.
 
-        Of a grouped convolution the channels of a group, behind the number of groups; empty
+        A grouped convolution has the number of groups first, then the channels of one group. Empty
         without weights.
         """
         return self._shape(self.operator.axes.weight)
@@ -110,16 +113,16 @@ class LayerTensors:
         return self.pooled
 
     def has(self, choice: Choice, *, may_be_whole: bool = False) -> bool:
-        """Return whether a choice of its kind is one of the layer's."""
+        """Return whether the layer itself has a choice of its kind."""
         if choice.axis:
             return choice.axis not in self.lacked
-        # Shared weights that no choice splits are those of data parallelism.
+        # Shared weights that no choice splits belong to data parallelism.
         return (may_be_whole and bool(self.output)) or choice.word in PART_WORDS
 
     def split_size(self, choice: Choice) -> int:
         """Return the size of the axis that a choice divides; 0 for none.
 
-        Results are divided each by itself: their common divisor is the size.
+        Concatenated results are divided separately, so the size is their greatest common divisor.
         """
         if choice.axis in self.borders:
             return self.borders[choice.axis].size
@@ -131,13 +134,13 @@ class LayerTensors:
         return gcd(size, *self.split_outputs) if divides_output else size
 
     def renamed(self, name: str) -> LayerTensors:
-        """Return the same of another layer that is like this one."""
+        """Return the tensors of an equal layer of another name."""
         renamed = object.__new__(type(self))  # an eighth of the time of `replace`
         vars(renamed).update(vars(self), name=name)
         return renamed
 
     def without(self, axes: Collection[str]) -> LayerTensors:
-        """Return the same of a layer that may not split some axes of images."""
+        """Return these tensors with some axes of images barred from splitting."""
         borders = {axis: border for axis, border in self.borders.items() if axis not in axes}
         split_axes = (choice.axis for choice in self.operator.splits.values())
         lacked = tuple(axis for axis in split_axes if axis in self.lacked or axis in axes)
@@ -160,7 +163,7 @@ class Boundary(NamedTuple):
 
     @property
     def extent(self) -> Extent:
-        """Its size, and those of batch and channels, or features of tokens."""
+        """The sizes of the tensor and of its axes."""
         elements = int(prod(self.shape))  # with fractions of slots, too
         if self.weights:
             return Extent(elements)
@@ -175,15 +178,15 @@ class Boundary(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """The size of a tensor, and of the axes between which all-to-alls convert it.
+    """The size of a tensor in elements, and of the axes between which all-to-alls convert it.
 
-    Or an array of each, of many tensors.
+    Each may be an array over many tensors.
 
     Parameters
     ----------
     batch, channels, tokens, rows, columns, experts
-        1 of a tensor that no all-to-all converts, or that has no such axis. Tokens that are
-        dispatched to experts are in groups, and of these as many as ``tokens``.
+        1 if no all-to-all converts the tensor, or it lacks the axis. Of dispatched tokens,
+        ``tokens`` counts the routing groups.
     """
 
     elements: int
@@ -196,7 +199,7 @@ class Extent(NamedTuple):
 
     @staticmethod
     def axis(layout: str) -> int:
-        """Return the position in it of the axis that a layout splits."""
+        """Return the position of the field that a layout splits."""
         positions = {BY_BATCH: 1, BY_TOKEN: 3, BY_ROW: 4, BY_COLUMN: 5, BY_EXPERT: 6}
         return positions.get(layout, 2)
 
@@ -208,14 +211,14 @@ class Extent(NamedTuple):
 def memoised(
     make: Callable[..., Made], layers: Iterable[tuple[Operator, *tuple[Hashable, ...]]]
 ) -> list[Made]:
-    """Return what is made of each layer: once of those alike but for their names and inputs.
+    """Return ``make`` of each layer, called once for layers equal but for their names and inputs.
 
-    Whether there are inputs tells an embedding from a learned table.
+    An embedding and a learned table differ in whether there are inputs.
 
     Parameters
     ----------
     make
-        Called with a layer, and with what else tells it apart.
+        Called with a layer and the further arguments that its result depends on.
     """
     cache: dict[Hashable, Made] = {}
     results = []
@@ -274,7 +277,7 @@ def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = Fal
 def _all_have(
     axis: str, contraction: Contraction, sizes: Mapping[str, int], maps: LayerMaps
 ) -> bool:
-    """Return whether all tensors with an axis have all of its indices: not where one is broadcast.
+    """Return whether all tensors with an axis have its full extent: none is broadcast.
 
     Channels are always split together; see `Operator.parts`.
     """
@@ -293,9 +296,9 @@ def _all_have(
 
 
 def unaligned_pool_axes(writer: LayerTensors) -> frozenset[str]:
-    """Return the axes of images by which nobody reads a layer, for its fused pool overlaps parts.
+    """Return the image axes that a layer's readers may not split: its fused pool crosses parts.
 
-    Partial sums are reduced before that pool, into the layout of the layer's reader.
+    Partial sums are reduced before the pool, into the layout of the reader.
     """
     if (pool := writer.operator.fused_pool) is None:
         return frozenset()
@@ -310,12 +313,12 @@ def unaligned_pool_axes(writer: LayerTensors) -> frozenset[str]:
 def drop_unaligned_splits(
     nodes: Sequence[LayerTensors], boundaries: Sequence[Boundary]
 ) -> list[LayerTensors]:
-    """Return nodes that may not split images where they read a layer's `unaligned_pool_axes`.
+    """Return the nodes, barred from splitting the `unaligned_pool_axes` of layers that they read.
 
     Parameters
     ----------
     boundaries
-        A shared tensor's comes before those of its readers.
+        In an order in which the boundary into a shared tensor precedes those to its readers.
     """
     hidden, restricted = [unaligned_pool_axes(node) for node in nodes], [*nodes]
     for edge in boundaries:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class Layouts(NamedTuple):
     """The layouts that each choice needs and produces, as positions in ``names``.
 
-    Numbers below `FIRST_SPLIT` are of tensors that are not split: all parts of a level have a copy,
-    a replica or an addend. A choice that a kind of layer lacks has the layouts of data parallelism;
-    see `Workload.forbidden`.
+    Positions below `FIRST_SPLIT` are unsplit: each part has a replica of the whole tensor, or an
+    addend of it. A choice that a kind of layer lacks has the layouts of data parallelism; see
+    `Workload.forbidden`.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Layouts(NamedTuple):
     inputs : (operands, choices, nodes)
         The layout of each operand.
     weight, output, statistics : (choices, nodes)
-        The layouts of the weights, of the output, and of the sums that norms take.
+        The layouts of the weights, of the output, and of a norm's statistics.
     """
 
     names: tuple[str, ...]
@@ -56,27 +56,27 @@ class Layouts(NamedTuple):
 
     @property
     def addends(self) -> NDArray[np.bool_]:
-        """Choices that take addends, and leave addends: ``(choices, nodes)``."""
+        """Choices that read partial sums and leave partial sums: ``(choices, nodes)``."""
         addends: NDArray[np.bool_] = self.inputs[0] == 1
         return addends
 
 
 NAMES = (WHOLE, PARTIAL, BY_BATCH, BY_CHANNEL)
 FIRST_SPLIT = 2
-"""Numbers of layouts: from this one on, the tensor is split."""
+"""Positions of layouts: from this one on the tensor is split."""
 
 
 def choices_of_nodes(
     nodes: Sequence[LayerTensors], choices: Sequence[str], *, may_be_whole: bool
 ) -> tuple[tuple[Choice | None, ...], ...]:
-    """Return what each node splits under each choice of a problem; None for one that it lacks.
+    """Return what each node splits under each choice of a problem; None for a choice that it lacks.
 
     Parameters
     ----------
     may_be_whole
         Whether a choice may split nothing.
     """
-    # Those of a kind are one mapping: its layers share their choices.
+    # Layers of a kind share one mapping, and so their choices.
     keys = [(id(node.operator.splits), node.lacked) for node in nodes]
     choices_by_key = {
         key: tuple(

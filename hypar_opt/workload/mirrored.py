@@ -1,8 +1,9 @@
-"""Whether parts of a sequence have tokens of both of its ends, so that a causal mask suits all.
+"""Mirrored parts of sequences, which balance the work that a causal mask leaves.
 
-Of tokens in order the last of n parts would see 2 - 1/n times as many before them as the mean. Of
-2 n chunks each part has one from the front and the one as far from the end. In a sliding window
-all but the first tokens see as many, and such parts are not quite alike.
+If n parts took tokens in order, the last part would compute 2 - 1/n times as many scores as the
+mean. Instead a sequence is cut into 2 n chunks, of which part i takes the i-th from the front and
+the i-th from the end. In a sliding window all but the first tokens see equally many keys, and
+mirrored parts are not quite balanced.
 
 Source: docs/model.md.
 """
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=64)
 def causal_nodes(workload: Workload) -> NDArray[np.bool_]:
-    """Return the nodes whose tokens see only those before them: ``(nodes,)``."""
+    """Return the nodes with a causal mask: ``(nodes,)``."""
     return np.array([bool(getattr(node.operator, "causal", False)) for node in workload.nodes])
 
 
 @lru_cache(maxsize=64)
 def windowed_nodes(workload: Workload) -> NDArray[np.bool_]:
-    """Return the causal nodes whose tokens see fewer of those before them: ``(nodes,)``."""
+    """Return the causal nodes whose sliding window is shorter than the sequence: ``(nodes,)``."""
     causal = causal_nodes(workload).tolist()
     return np.array(
         [
@@ -40,11 +41,11 @@ def windowed_nodes(workload: Workload) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=64)
 def are_mirrored(workload: Workload, accelerators: int) -> bool:
-    """Return whether parts of sequences are mirrored, in which any order of tokens will do.
+    """Return whether parts of sequences are mirrored.
 
-    They are where a layer is causal, all layers of tokens may split them, and twice as many chunks
-    as there are accelerators are equal: then all parts are, at any of their levels. One token by
-    itself, as of attention's sinks, has no order.
+    They are if some layer is causal, every layer on tokens may split them, and sequences divide
+    into twice as many equal chunks as there are accelerators, so that parts are mirrored at every
+    level. A single token, such as attention's sinks, has no order.
     """
     causal = causal_nodes(workload)
     if "tokens" not in workload.choices or not causal.any():

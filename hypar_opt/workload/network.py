@@ -185,11 +185,11 @@ class Network(Displayed, Document):
         return *(layer.name for layer in self.layers), *reversed(self.input_names)
 
     def input_of(self, source: int) -> ImageInput | VectorInput | TokenInput:
-        """Return the network's input that a source below zero is."""
+        """Return the network's input that a negative source stands for."""
         return self.input if source == -1 else (self.inputs or {})[self.input_names[~source]]
 
     def map_of(self, source: int) -> Map:
-        """Return the map of a source: of a layer's output, or of an input of the network."""
+        """Return the map of a source: a layer's output, or an input of the network."""
         return self.input_of(source).feature_map() if source < 0 else self._maps[source].pooled
 
     @property
@@ -219,7 +219,7 @@ class Network(Displayed, Document):
         return all(reads == (position - 1,) for position, reads in enumerate(self.sources))
 
     def shares_tensors(self, choices: Sequence[str]) -> bool:
-        """Return whether a tensor has several readers or may be whole: its layout is a choice then.
+        """Return whether any tensor's layout is a choice: it has several readers, or may be whole.
 
         With the paper's choices none of a chain of convolutions and fully-connected layers does.
         """
@@ -247,7 +247,7 @@ class Network(Displayed, Document):
             maps = layer.checked_maps(*read_maps)
             all_maps.append(maps)
             written[position] = maps.pooled
-            # Only some kinds make images of flattened feature maps again.
+            # Only some kinds turn a flattened map back into an image.
             flat = layer.writes_vectors or all(is_vector[read] for read in reads)
             is_image = maps.pooled.tokens or layer.writes_images
             is_vector[position] = flat and not is_image
@@ -255,7 +255,7 @@ class Network(Displayed, Document):
         return tuple(all_maps)
 
     def _check_further_inputs(self) -> None:
-        """Refuse further inputs that have the first one's name, or are ids."""
+        """Check that further inputs have a name of their own, and are not ids."""
         for name, source in (self.inputs or {}).items():
             if name == INPUT:
                 raise rule("inputs, 'input': is the first input's name; rename it")
@@ -266,7 +266,7 @@ class Network(Displayed, Document):
                 )
 
     def _check_weights(self, maps: dict[str, LayerMaps]) -> None:
-        """Refuse layers whose weights differ in shape from those that they share."""
+        """Check that layers have weights of the shape that they share."""
         layers = {layer.name: layer for layer in self.layers}
         _check_parts(self.layers, self.sources)
         for layer in self.layers:
@@ -353,7 +353,7 @@ class Network(Displayed, Document):
         return digest_of(self.description())
 
 
-# Asked by a plan and by what prices it; frozen, so that the last few are kept.
+# Both a plan and its cost tables ask for them; networks are frozen, so results are cached.
 @lru_cache(maxsize=16)
 def _words(network: Network, choices: tuple[str, ...]) -> tuple[tuple[str | None, ...], ...]:
     def words(layer: Operator, maps: LayerMaps) -> tuple[str | None, ...]:
@@ -363,12 +363,12 @@ def _words(network: Network, choices: tuple[str, ...]) -> tuple[tuple[str | None
 
 
 def _with_classes(expanded: Expanded) -> Expanded:
-    """Tell each loss the classes of a padded layer that it reads.
+    """Set each loss's classes if it reads a padded layer.
 
     Raises
     ------
     InputError
-        Where another layer would read the padding.
+        If another kind of layer reads the padding.
     """
     layers = list(expanded.layers)
     for position, layer in enumerate(layers):
@@ -387,7 +387,7 @@ def _with_classes(expanded: Expanded) -> Expanded:
 
 
 def _check_chain(network: Network) -> None:
-    """Refuse anything that version 1 of the format does not have."""
+    """Check that a file of version 1 has nothing that came later."""
     new = [
         network.blocks is not None and "block",
         network.inputs is not None and "inputs",
@@ -405,13 +405,13 @@ def _check_chain(network: Network) -> None:
 
 
 def _check_parts(layers: Sequence[Operator], sources: Sequence[tuple[int, ...]]) -> None:
-    """Refuse layers that cannot be parts of one module's weights."""
+    """Check that layers named as parts of one module can share its weights."""
     firsts: dict[str, tuple[Operator, tuple[int, ...]]] = {}
     sized = ("name", "inputs", "units", "filters", "activation", "pool")
     for layer, reads in zip(layers, sources, strict=True):
         if not getattr(layer, "part", None):
             continue
-        # Filters of groups stand group by group, not part by part.
+        # Filters of a grouped convolution are ordered by group, not by part.
         if not layer.module or any(getattr(layer, key, None) for key in ("tied", "pad", "groups")):
             raise layer.refuse(
                 "part", "should be of a name with a dot, without 'tied', 'pad' and 'groups'"
@@ -428,7 +428,7 @@ _NEW_KINDS = frozenset(name for name in OPERATORS.built_in_names() if name not i
 
 
 def _check_inputs(layer: Operator, reads: tuple[int, ...], network_input: Document) -> None:
-    """Refuse too few or too many inputs, and token ids where numbers are read."""
+    """Check the number of inputs, and that only embeddings read token ids."""
     minimum, maximum = layer.reads
     if not minimum <= len(reads) <= maximum:
         number = f"{minimum}" if minimum == maximum else f"{minimum} or more"
@@ -448,7 +448,7 @@ def _check_inputs(layer: Operator, reads: tuple[int, ...], network_input: Docume
 
 
 def _check_images(layer: Operator, reads: list[Map], vectors: list[bool]) -> None:
-    """Refuse tokens and vectors where a layer needs height and width."""
+    """Check that layers that need height and width read images."""
     for read in reads:
         if layer.reads_images and not isinstance(read, FeatureMap):
             raise layer.refuse(

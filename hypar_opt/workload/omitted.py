@@ -12,25 +12,25 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 
-def left_out(network: Network) -> tuple[str, ...]:
-    """Return one short phrase per part of its model that a network's step leaves out."""
+def omitted_parts(network: Network) -> tuple[str, ...]:
+    """Return a short phrase for each part of the model that the network omits."""
     return network.not_kept or ()
 
 
-def remarks_on(network: Network) -> tuple[str, ...]:
-    """Return sentences on how a network's model was read."""
+def reading_remarks(network: Network) -> tuple[str, ...]:
+    """Return the remarks on how the model was read as a network."""
     return sentences(network.not_kept or (), network.remarks or ())
 
 
-def slots_in_words(slots: int, group: int) -> str:
-    """Return what an expert has slots for, as the beginning of a remark."""
+def described_slots(slots: int, group: int) -> str:
+    """Return an expert's capacity in words, as the beginning of a remark."""
     return f"an expert takes at most {slots} tokens of each group of {group}"
 
 
-def remarks_after(before: Network, after: Network) -> tuple[str, ...]:
-    """Return the remarks on a network whose keys were changed, which are of its routers' slots.
+def updated_remarks(before: Network, after: Network) -> tuple[str, ...]:
+    """Return a network's remarks after its keys changed: those on router capacities are updated.
 
-    Of experts that take all tokens that choose them none says that tokens are dropped.
+    Without a capacity no remark says that tokens are dropped.
     """
     slots_before, slots_after = _slots(before), _slots(after)
     remarks = []
@@ -49,14 +49,14 @@ def remarks_after(before: Network, after: Network) -> tuple[str, ...]:
 
 
 def _slots(network: Network) -> dict[str, str | None]:
-    """Return what each router's experts have slots for, in words; None for all tokens."""
+    """Return the capacity of each router's experts in words; None if they take all tokens."""
     limits: dict[str, str | None] = {}
     for layer, maps in zip(network.layers, network.maps(), strict=True):
         if isinstance(layer, Router) and isinstance(maps.output, LogitMap):
             _, groups, slots = maps.output.slots
             group = maps.output.tokens // groups
             is_limited = not layer.load and slots < group
-            limits[layer.name] = slots_in_words(slots, group) if is_limited else None
+            limits[layer.name] = described_slots(slots, group) if is_limited else None
     return limits
 
 

@@ -1,4 +1,4 @@
-"""What layers read, operand by operand: several may be side by side in one layer's output."""
+"""What layers read, operand by operand; one layer's output may hold several operands."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class LayerOperand(NamedTuple):
-    """What a layer reads as one of its operands.
+    """The source of one operand of a layer.
 
     Parameters
     ----------
     source
         The position of the layer that writes it; below zero, an input of the network.
     channels
-        Those of that layer's output from a first one up to another; None for all.
+        The range of that layer's output channels, first and end; None for all.
     """
 
     source: int
@@ -35,7 +35,7 @@ class LayerOperand(NamedTuple):
 def operands_of(network: Network) -> tuple[tuple[LayerOperand, ...], ...]:
     """Return what each layer reads, operand by operand.
 
-    Operands that are side by side in an only input are results of the layer that writes it.
+    Operands concatenated in a single input count as separate results of its writer.
     """
     return tuple(map(_operands, network.sources, network.maps()))
 
@@ -43,7 +43,7 @@ def operands_of(network: Network) -> tuple[tuple[LayerOperand, ...], ...]:
 def with_split_outputs(
     nodes: Sequence[LayerTensors], boundaries: Sequence[Boundary]
 ) -> list[LayerTensors]:
-    """Return nodes with the channels of their results, where one reader has several of them."""
+    """Return nodes with the channels of their results, where one reader reads several of them."""
     read: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
     for edge in boundaries:
         if not edge.weights:

@@ -21,37 +21,39 @@ Source: section 3.1; for ``output``, Song et al., "AccPar", HPCA 2020, Type III.
 PAPERS_CHOICES = CHOICES[:2]
 
 ALL_CHOICES = (*CHOICES, "tokens", "rows", "columns", "experts", "addends")
-"""Those of layers on tokens and images too: each sequence, or image, is split, and the weights are
-replicated. And those of layers on tokens that are dispatched to experts: these are split. Without
-`experts` such layers split experts under `model`, and their features under no choice. And that of
-sums that take addends.
+"""`CHOICES` and those of layers on sequences and images (each sequence or image is split, the
+weights are replicated), of layers on dispatched tokens (experts are split), and of sums that take
+partial sums. Without `experts`, layers on dispatched tokens split experts under `model`, and their
+features under no choice.
 
 Source: docs/model.md."""
 
-EVERY_CHOICE = (*ALL_CHOICES, "queries")
-"""With that of attention which ``all`` leaves out: a part has some of the queries of each key-value
-head, and all keys and values.
+CHOICES_WITH_QUERIES = (*ALL_CHOICES, "queries")
+"""`ALL_CHOICES` and the one that ``all`` leaves out: each part of an attention layer has a share of
+the queries of each key-value head, and all keys and values.
 
 Source: docs/strategies.md."""
 
-OF_RUNS = EVERY_CHOICE[len(CHOICES) :]
-"""Those that only the readings of a run charge: a layer has them where its tensors do."""
+RUN_CHOICES = CHOICES_WITH_QUERIES[len(CHOICES) :]
+"""The choices that the paper's reading of costs does not charge; a layer has one if its tensors
+have the axis that it splits."""
 
-OF_IMAGES = ("rows", "columns")
-"""Those that split images into equal, contiguous parts."""
+IMAGE_CHOICES = ("rows", "columns")
+"""The choices that split images into equal, contiguous parts."""
 
-OF_EQUAL_PARTS = (*OF_IMAGES, "addends")
-"""Those that groups of accelerators, whose parts may differ, do not have."""
+EQUAL_PART_CHOICES = (*IMAGE_CHOICES, "addends")
+"""The choices that need equal parts, so that levels between groups of accelerators lack them."""
 
 SETS_OF_CHOICES = tuple(
     (*PAPERS_CHOICES, *some)
-    for count in range(len(EVERY_CHOICE) - 1)
-    for some in itertools.combinations(EVERY_CHOICE[2:], count)
+    for count in range(len(CHOICES_WITH_QUERIES) - 1)
+    for some in itertools.combinations(CHOICES_WITH_QUERIES[2:], count)
 )
 """The choices that a problem may have: the paper's, with any others."""
 
 TENSOR = "tensor"
-"""In stated choices: both `model` and `output`, row- and column-parallel."""
+"""Stands in stated choices for both `model` and `output`: tensor parallelism, by row and by
+column."""
 
 
 def stated_choices(words: Sequence[str]) -> tuple[str, ...]:
@@ -66,8 +68,8 @@ def stated_choices(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(itertools.chain.from_iterable(split))
 
 
-LEFT_WHOLE = "whole"
-"""Beside `ALL_CHOICES` where constraints leave a layer no split: its parts repeat all of its work.
+WHOLE_LAYER = "whole"
+"""The last resort where constraints leave a layer no split: every part repeats all of its work.
 
 Source: docs/model.md."""
 
@@ -75,7 +77,7 @@ _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", 
 
 
 def part_word(part: int) -> str:
-    """Return the word of all of a layer in one part of H1, by the part's number from 0.
+    """Return the choice that puts a whole layer in one part of H1, numbered from 0.
 
     >>> part_word(0), part_word(7), part_word(8)
     ('first', 'eighth', 'part-9')
@@ -84,32 +86,32 @@ def part_word(part: int) -> str:
 
 
 PART_WORDS = FrozenDict({part_word(part): part for part in range(MAX_PARTS)})
-"""All of a layer in one part of H1: between groups of accelerators, or in stages of a pipeline.
+"""The choices that put a whole layer in one part of H1: one group of accelerators, or one stage.
 
-By the word the number of the part, from 0."""
+Each maps to the number of the part, from 0."""
 
 
 def choices_below_h1(choices: Sequence[str]) -> tuple[str, ...]:
-    """Return the choices but `PART_WORDS`: those of every level below the one between groups."""
+    """Return the choices without `PART_WORDS`, which only H1 has."""
     return tuple(choice for choice in choices if choice not in PART_WORDS)
 
 
 SCHEDULES = ("1f1b", "gpipe", "zb-h1")
-"""Words for the order of passes in stages; with several chunks a device ``1f1b`` is the interleaved
-one.
+"""Pipeline schedules; with several chunks per device ``1f1b`` is the interleaved one.
 
 Source: `hypar_opt.simulator.pipeline_order`."""
 
 RECOMPUTED = ("none", "selective", "op", "full")
-"""What a backward pass computes again, the least first; ``op``, by operator, is all but products.
+"""What a backward pass recomputes, least first; ``op`` recomputes all but matrix products.
 
 Source: docs/memory.md."""
 
 GATHERED = ("once", "again")
-"""Whether a tensor that several layers read stays as these read it, or is converted again."""
+"""Whether a shared tensor stays in memory as its readers read it, or is gathered again for the
+backward pass."""
 
 REDUCE_BYTES = (2, 4)
-"""The bytes of an element in which gradients may be reduced and held."""
+"""Bytes per element in which gradients may be reduced and accumulated."""
 
 SHARDED = ("none", "state", "gradients", "weights")
 """What data parallelism splits between its parts: ZeRO's stages in their order."""

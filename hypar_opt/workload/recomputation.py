@@ -1,4 +1,4 @@
-"""What a backward pass computes again, and the workload of a step that repeats its passes."""
+"""What a backward pass recomputes, and the workload of a step that repeats passes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.early_stop import reads_back
-from hypar_opt.workload.patterns import EVERY, Words, matching, words_by_layer
+from hypar_opt.workload.patterns import OTHER_LAYERS, Words, matching, words_by_layer
 from hypar_opt.workload.repeats import CONVERTED, EPILOGUE, INPUTS, PASS, SINGLE_PASS, Repeats
 from hypar_opt.workload.shards import Shards, shards_of
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 OF_BLOCKS = ("full", "op")
-"""What is computed again of all layers of a block together, the most first."""
+"""The words for recomputation of whole blocks, the most recomputed first."""
 
 
 @lru_cache(maxsize=64)
 def with_repeats(workload: Workload, repeats: Repeats) -> Workload:
-    """Return a workload whose passes are repeated: the same one for equal arguments."""
+    """Return a workload whose passes are repeated; cached, so equal arguments give one object."""
     if workload.repeats == repeats:
         return workload
     once = workload if workload.repeats == SINGLE_PASS else workload.single_pass
@@ -51,7 +51,7 @@ def repeats_of(
     Parameters
     ----------
     recompute, shard, gather
-        Words of all layers, or of those that are named; nothing for the others.
+        A word for all layers, or words by layer; none applies to layers that are not named.
     reduced
         As in `Repeats`.
     fused
@@ -60,7 +60,7 @@ def repeats_of(
     Raises
     ------
     HyparError
-        If a layer that is named does not exist, or layers that share weights shard them otherwise.
+        If a named layer does not exist, or layers that share weights shard them differently.
     """
     again: FrozenDict[int, int | None] = FrozenDict()
     sharded: FrozenDict[int, Shards] = FrozenDict()
@@ -95,15 +95,15 @@ def _converted(
     *,
     fused: Fused,
 ) -> dict[int, int]:
-    """Return the tensors of several readers that are converted again by themselves.
+    """Return the shared tensors that are gathered again without recomputation.
 
-    They are those that a backward pass reads and that stay inside a block, or outside all, unless
-    their block runs again.
+    They are those that a backward pass reads and that do not cross a block's border, unless their
+    block is recomputed.
 
     Parameters
     ----------
     excluded
-        The tensors of blocks that do.
+        The tensors of recomputed blocks.
     """
     words = words_by_layer(gather, [layer.name for layer in network.layers], "gather")
     block_of = {n: number for number, block in enumerate(segments(network)) for n in block}
@@ -121,14 +121,14 @@ def _converted(
 
 
 def with_tied(network: Network, shard: Words | None) -> Words | None:
-    """Return words in which layers that share weights are named where one of them is.
+    """Return words that name every layer that shares weights with a named one.
 
-    So a word of all others is none of theirs.
+    So the default for other layers does not apply to them.
     """
     if shard is None or isinstance(shard, str):
         return shard
     names = [layer.name for layer in network.layers]
-    named = {n for pattern in shard if pattern != EVERY for n in matching(names, pattern)}
+    named = {n for pattern in shard if pattern != OTHER_LAYERS for n in matching(names, pattern)}
     words = words_by_layer(shard, names, "shard")
     sharing: defaultdict[str, list[int]] = defaultdict(list)
     for n, layer in enumerate(network.layers):
@@ -147,10 +147,10 @@ def repetitions(network: Network) -> tuple[range, ...]:
 
 
 def units_of(network: Network, workload: Workload) -> tuple[range, ...]:
-    """Return the nodes whose weights are gathered, and gradients reduced, together: units.
+    """Return the units: nodes whose weights are gathered, and gradients reduced, together.
 
-    They are each repetition of the network's blocks, and what is outside all is one more, the root;
-    or each layer by itself where there are no blocks.
+    Each repetition of a block is a unit, and the layers outside all blocks are one more, the root;
+    without blocks each layer is a unit.
 
     Source: PyTorch, ``torch.distributed.fsdp.fully_shard``, applied to each block and the model.
     """
@@ -162,9 +162,9 @@ def units_of(network: Network, workload: Workload) -> tuple[range, ...]:
 
 
 def segments(network: Network) -> tuple[range, ...]:
-    """Return the layers that full recomputation runs again together.
+    """Return the segments of layers that full recomputation runs again together.
 
-    They are each repetition of the network's blocks, or all layers but its end where it has none.
+    Each repetition of a block is a segment; without blocks all layers but the last are one.
     """
     if blocks := repetitions(network):
         return blocks
@@ -174,12 +174,12 @@ def segments(network: Network) -> tuple[range, ...]:
 
 
 def recomputed_words(network: Network, recompute: Words | None) -> list[str | None]:
-    """Return what is computed again of each layer: of a block as of the layer with most.
+    """Return what is recomputed of each layer; a block follows its most recomputed layer.
 
     Raises
     ------
     HyparError
-        If a layer that is named does not exist, or its block is computed again and it is in none.
+        If a named layer does not exist, or is in no block although whole blocks are recomputed.
     """
     names = [layer.name for layer in network.layers]
     words = words_by_layer(recompute, names, "recompute")
@@ -189,7 +189,7 @@ def recomputed_words(network: Network, recompute: Words | None) -> list[str | No
         for pattern, word in recompute.items():
             if (
                 word in OF_BLOCKS
-                and pattern != EVERY
+                and pattern != OTHER_LAYERS
                 and inside.isdisjoint(matching(names, pattern))
             ):
                 raise HyparError(
@@ -197,7 +197,7 @@ def recomputed_words(network: Network, recompute: Words | None) -> list[str | No
                     " are computed again together"
                 )
     for block in blocks:
-        for word in OF_BLOCKS:  # of one that is computed again as a whole no layer says less
+        for word in OF_BLOCKS:  # a block recomputed as a whole overrides its layers' lesser words
             if word in words[block.start : block.stop]:
                 words[block.start : block.stop] = [word] * len(block)
     return [
@@ -208,11 +208,11 @@ def recomputed_words(network: Network, recompute: Words | None) -> list[str | No
 def recomputed(
     network: Network, workload: Workload, words: Sequence[str | None], *, fused: Fused
 ) -> FrozenDict[int, int | None]:
-    """Return the nodes whose forward pass runs twice, as `Repeats.recomputed`.
+    """Return the nodes whose forward pass runs twice, as in `Repeats.recomputed`.
 
-    Fully: those in a block, each repetition by itself; a tensor that several layers read is stored
-    again by its writer. Selectively, and by operator: those whose inner tensor is large, as
-    attention's scores where they are written.
+    ``full``: the nodes of each repetition of a block; a shared tensor is stored again by its
+    writer. ``selective`` and ``op``: the nodes with a large inner tensor, such as attention's
+    scores if kernels write them.
 
     Parameters
     ----------
@@ -243,20 +243,20 @@ def recomputed_by_op(
     fused: Fused,
     trained: Sequence[bool] | None = None,
 ) -> FrozenDict[int, str]:
-    """Return what runs again of nodes whose blocks keep what their products leave.
+    """Return what is recomputed of the nodes of blocks that keep their products' results.
 
-    As `Repeats.by_op`. A block keeps what it starts from, and sums of products (with weights, of
-    attention, of experts' slots) once their partial sums are reduced; from these its backward pass
-    computes again what it reads of the rest: norms, activations, gates, residual sums. What the
-    backward pass of a layer outside reads is not computed again. So how other blocks train
-    changes nothing.
+    As in `Repeats.by_op`. A block keeps its input and the results of matrix products (of weights,
+    attention, and experts) after the reduction of partial sums; from these its backward pass
+    recomputes what else it reads: norms, activations, gates, residual sums. What layers outside the
+    block read in their backward pass is kept, so that the result does not depend on how other
+    blocks train.
 
     Parameters
     ----------
     block_of
-        The first layer of the block of each such node.
+        The first layer of each such node's block.
     trained
-        The nodes that have a backward pass; by default all.
+        The nodes that have a backward pass; all by default.
 
     Source: torchtitan, ``distributed/activation_checkpoint.py``, of matrix products, attention and
     reduce-scatters, each or every second; MaxText, ``remat_policy: minimal_with_context``; JAX,
@@ -286,7 +286,7 @@ def recomputed_by_op(
             of_its_own = saves.output or saves.before_activation or bool(saves.intermediates)
             if dropped or (passes_back and of_its_own):
                 words[node] = PASS
-        elif not operator.keeps_addends and (dropped or (passes_back and saves.output)):
+        elif not operator.leaves_addends and (dropped or (passes_back and saves.output)):
             words[node] = EPILOGUE
         elif saves.inputs and passes_back:
             words[node] = INPUTS
@@ -296,7 +296,7 @@ def recomputed_by_op(
 
 
 def _sharded(workload: Workload, layers: Sequence[str | None]) -> FrozenDict[int, Shards]:
-    """Return what nodes' weights split, as `Repeats.sharded`: those of several layers all alike."""
+    """Return how nodes' weights are sharded, as in `Repeats.sharded`; all users must agree."""
     of_node = dict(enumerate(layers, workload.shared))
     for node, users in workload.weight_users.items():
         words = {of_node[user] for user in users} - {None}

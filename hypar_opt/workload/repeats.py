@@ -1,4 +1,4 @@
-"""How often a training step repeats the passes of a micro-batch, and what it exchanges for them."""
+"""How often a training step repeats passes and collectives."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class GradientCollective(NamedTuple):
     kind
         ``all-reduce``, or one of its halves: ``reduce-scatter`` or ``all-gather``.
     weights
-        Whether weights are moved; else gradients, in elements as they are reduced.
+        Whether it moves weights; else gradients, in the elements in which they are reduced.
     each_micro_batch
-        Whether every micro-batch has it; else the step, once.
+        Whether it takes place in every micro-batch, rather than once a step.
     passes
-        In which passes each layer that uses the weights has one of its own; none if it is one of
-        all of them, after the gradient.
+        The passes in which each layer that uses the weights has a collective of its own; empty if
+        all users have one together, after the gradient.
     """
 
     kind: str
@@ -41,11 +41,11 @@ class GradientCollective(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        """The reduce-scatters and all-gathers that it consists of."""
+        """The number of reduce-scatters and all-gathers that it consists of."""
         return 2 if self.kind == "all-reduce" else 1
 
     def share(self, all_reduce: Any) -> Any:
-        """Return what it moves of the elements of an all-reduce."""
+        """Return the share of an all-reduce's elements that it moves."""
         return all_reduce if self.rounds == 2 else all_reduce // 2
 
 
@@ -65,7 +65,7 @@ ZERO_STAGES: Mapping[str, tuple[GradientCollective, ...]] = FrozenDict(
         ),
     }
 )
-"""The collectives across a level by what data parallelism splits there, of `SHARDED`.
+"""The collectives across a level, by what data parallelism shards there (of `SHARDED`).
 
 Source: S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models", SC20, section 7."""
@@ -73,22 +73,22 @@ Models", SC20, section 7."""
 SCATTERED_EACH_MICRO_BATCH = tuple(
     word for word, collectives in ZERO_STAGES.items() if collectives[0].each_micro_batch
 )
-"""What is split where gradients are reduce-scattered in each micro-batch."""
+"""The shardings with which every micro-batch reduce-scatters gradients."""
 
 REDUCTION_GROUPS = (
     *((word,) for word in reversed(SCATTERED_EACH_MICRO_BATCH)),
     tuple(word for word in ZERO_STAGES if word not in SCATTERED_EACH_MICRO_BATCH),
 )
-"""What is split at the levels that one reduction of a gradient joins, in the order of a step: those
-of each micro-batch first, then the all-reduce of a step."""
+"""The shardings of levels whose gradient reductions are joined, in the order of a step: those of
+each micro-batch first, then the all-reduce once a step."""
 
 CONVERTED = -1
-"""What is run again with a tensor that is converted again by itself: no layer."""
+"""Marks a shared tensor that is gathered again by itself: no layer is recomputed with it."""
 
 PASS, EPILOGUE, INPUTS = "pass", "epilogue", "inputs"
-"""What runs again of a node whose block keeps what its products leave: its forward pass; what
-follows its products, an activation or a pool; or no more than the exchanges of its inputs, which
-the other two have, too."""
+"""What is recomputed of a node whose block keeps its products' results: its forward pass; what
+follows its products, an activation or a pool; or only the exchanges of its inputs, which the other
+two include."""
 
 
 @dataclass(frozen=True)
@@ -133,11 +133,11 @@ class Repeats:
 
     @cached_property
     def converted_again(self) -> frozenset[int]:
-        """The tensors that several layers read, and that are converted again by themselves."""
+        """The shared tensors that are gathered again by themselves."""
         return frozenset(node for node, first in self.recomputed.items() if first == CONVERTED)
 
     def upper_bound(self, users: Sequence[int]) -> int:
-        """Return an upper bound on how often a step repeats anything that it does once."""
+        """Return an upper bound on how often a step repeats any one pass or collective."""
         if self == SINGLE_PASS:
             return 1
         moved = [int(self.moved(users, level).max(initial=0)) for level in self.shard_start_levels]
@@ -145,7 +145,7 @@ class Repeats:
 
     @property
     def computes_once(self) -> bool:
-        """Whether each pass runs once, whatever is sharded."""
+        """Whether each pass runs once; sharding may still add collectives."""
         computed = self.recomputed.keys() - self.converted_again
         return self.micro_batches == 1 and not computed and not self._of_op(PASS)
 
@@ -157,7 +157,7 @@ class Repeats:
         return forward, backward
 
     def epilogues(self, nodes: int) -> NDArray[np.int64]:
-        """Return how often what follows each node's products runs beside its forward passes."""
+        """Return how often each node's epilogue runs in addition to its forward passes."""
         times = np.zeros(nodes, np.int64)
         times[self._of_op(EPILOGUE)] = self.micro_batches
         return times
@@ -168,7 +168,7 @@ class Repeats:
         Parameters
         ----------
         inputs
-            Of what it reads; else of what it computes: statistics, and partial sums.
+            Count the exchanges of inputs; else those of results: statistics and partial sums.
         """
         times = np.full(nodes, self.micro_batches, np.int64)
         again = [node for node, first in self.recomputed.items() if first is not None]
@@ -176,7 +176,7 @@ class Repeats:
         return times
 
     def counts(self, nodes: int) -> list[NDArray[np.int64]]:
-        """Return all that is repeated of each node, but what is split of its weights."""
+        """Return every count of each node, apart from its sharding."""
         exchanges = (self.forward_exchanges(nodes, inputs=inputs) for inputs in (True, False))
         return [*self.passes(nodes), self.epilogues(nodes), *exchanges]
 
@@ -185,7 +185,7 @@ class Repeats:
 
     @cached_property
     def shard_start_levels(self) -> tuple[int, ...]:
-        """The levels, the topmost first, from which on other things are split than above."""
+        """The levels at which the sharding changes, topmost first."""
         firsts = {
             first for shards in self._nodes_by_shards for first in shards if first is not None
         }
@@ -193,27 +193,27 @@ class Repeats:
 
     @cached_property
     def _nodes_by_shards(self) -> Mapping[Shards, Sequence[int]]:
-        """The nodes by what is split of their weights."""
+        """The nodes by sharding."""
         nodes: dict[Shards, list[int]] = {}
         for node, shards in self.sharded.items():
             nodes.setdefault(shards, []).append(node)
         return nodes
 
     def shard(self, node: int, level: int) -> str:
-        """Return what is split of a node's weights at a level, of `SHARDED`."""
+        """Return a node's sharding at a level, one of `SHARDED`."""
         return self.sharded[node].at(level) if node in self.sharded else SHARDED[0]
 
     def splits(self, nodes: int, level: int, word: str) -> NDArray[np.bool_]:
-        """Return the nodes of whose weights a level splits what a word of `SHARDED` names."""
+        """Return the nodes with a given sharding, one of `SHARDED`, at a level."""
         split = np.full(nodes, word == SHARDED[0])
         for shards, members in self._nodes_by_shards.items():
             split[members] = shards.at(level) == word
         return split
 
     def state_start_levels(self, nodes: int) -> NDArray[np.int64]:
-        """Return from which level on each node splits the optimizer's state.
+        """Return the level from which on each node shards the optimizer's state.
 
-        A level below all others where it does at none.
+        The number of levels if it does at none.
         """
         levels = np.full(nodes, np.iinfo(np.int64).max)
         for shards, members in self._nodes_by_shards.items():
@@ -222,18 +222,16 @@ class Repeats:
         return levels
 
     def times(self, collective: GradientCollective, users: Any = 1) -> Any:
-        """Return how often a step has a collective, of weights that so many layers use."""
+        """Return how often a step runs a collective, for weights with a number of users."""
         count = len(collective.passes) * users if collective.passes else 1
         return count * self.micro_batches if collective.each_micro_batch else count
 
     def elements(self, collective: GradientCollective) -> int:
-        """Return how many elements of weights one that a collective moves is as large as."""
+        """Return the size of an element that a collective moves, in elements of weights."""
         return 1 if collective.weights else self.reduced
 
     def moved(self, users: Sequence[int], level: int) -> NDArray[np.int64]:
-        """Return the elements that each node's collectives move across a level for one of weights.
-
-        Of a part.
+        """Return the elements moved across a level per element of weights of a part.
 
         Parameters
         ----------

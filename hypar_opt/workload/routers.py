@@ -1,4 +1,4 @@
-"""The routers of a network: which layers read one, and counts of tokens in files of their own."""
+"""The routers of a network: their readers, and token counts in separate files."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def with_counts(content: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the content of a network's file with the counts that routers name files of.
+    """Return a network file's content, the files of counts that routers name read into it.
 
     Parameters
     ----------
     content
-        As a file has it; what is wrong elsewhere is left as it is.
+        The parsed file; other faults in it are not reported here.
     folder
-        What files are relative to.
+        The folder that file names are relative to.
 
     Raises
     ------
     InputError
-        Naming the file of counts, its line, and what would be right.
+        With the file of counts, its line, and what is expected.
     """
 
     def of_layers(table: dict[str, Any], repeat: object = 1) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def with_counts(content: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _counts(path: Path, experts: object) -> list[list[int]]:
-    """Return the counts of a file: a line has those of all experts, separated by commas."""
+    """Return the counts of a file, each line with those of all experts, comma-separated."""
     rows: list[list[int]] = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
         words = line.partition("#")[0].split(",")
@@ -80,14 +80,14 @@ def _counts(path: Path, experts: object) -> list[list[int]]:
 
 
 def check_routers(layers: Sequence[Operator], sources: Sequence[Sequence[int]]) -> None:
-    """Refuse to combine tokens by other logits than those that they were dispatched by.
+    """Check that tokens are combined by the same logits that dispatched them.
 
     Raises
     ------
     ValueError
-        Naming the layer, and whose logits it should read.
+        With the layer, and the router that it should read.
     """
-    # By layer the dispatches of what it writes: of no other kind's are any left at the end.
+    # By layer, the dispatches behind its output; only these kinds pass them on.
     dispatched: list[frozenset[int]] = []
     for position, (layer, reads) in enumerate(zip(layers, sources, strict=True)):
         origins = frozenset().union(*(dispatched[read] for read in reads if read >= 0))

@@ -1,4 +1,4 @@
-"""A network of tokens for sequences of another length."""
+"""A network for sequences of another length."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def with_tokens(network: Network, tokens: int) -> Network:
     """Return a network whose input has sequences of ``tokens`` tokens.
 
-    Of learned positions, a table with a row for each token, the first rows are read.
+    Of a table of learned positions, with a row per token, the first rows are read.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def _tables(described: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _positions(layer: Operator) -> int | None:
-    """Return the rows of a table that are read in order; None of any other layer."""
+    """Return the number of rows that a table reads in order; None for any other layer."""
     if isinstance(layer, Embedding) and layer.is_table:
         return layer.tokens or layer.vocabulary
     return None

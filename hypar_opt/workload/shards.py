@@ -1,4 +1,4 @@
-"""What data parallelism splits of a layer's weights, and from which level down."""
+"""What data parallelism shards of a layer's weights, and from which level down."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hypar_opt.workload.patterns import Words
 
 
 class Shards(NamedTuple):
-    """The topmost level, 0 for H1, from which each is split; None at no level.
+    """The topmost level, 0 for H1, from which on each is sharded; None if at no level.
 
-    What is split at a level is split at all levels below it, and with weights their gradients and
-    state are, with gradients the state.
+    Sharding at a level extends to all levels below it; weights are sharded with their gradients,
+    and gradients with the optimizer's state.
 
         >>> shards_of("state+weights@H4-H6")
         Shards(state=0, gradients=3, weights=3)
@@ -30,11 +30,11 @@ class Shards(NamedTuple):
     weights: int | None = None
 
     def at(self, level: int) -> str:
-        """Return the last of `SHARDED` that is split at a level."""
+        """Return the strongest sharding at a level, one of `SHARDED`."""
         return _split_at(self, level)
 
     def word(self, levels: int) -> str:
-        """Return the word of which these are the shards in so many levels."""
+        """Return the word for these shards in a hierarchy of ``levels`` levels."""
         begins = zip(self, SHARDED[1:], strict=True)
         # Where gradients are split from the same level on, the state goes without saying.
         words = {first: word for first, word in begins if first is not None and first < levels}
@@ -42,7 +42,7 @@ class Shards(NamedTuple):
 
     @property
     def by_level(self) -> bool:
-        """Whether levels differ."""
+        """Whether the sharding differs between levels."""
         return not {*self} <= {0, None}
 
 
@@ -62,21 +62,21 @@ def _where(first: int, levels: int) -> str:
 
 
 INSIDE_NODES = "@node"
-"""What stands for the levels inside the nodes of an array, as in ``weights@node``."""
+"""Stands for the levels inside a node of the array, as in ``weights@node``."""
 
 
 def with_node_levels(word: str, inside: Sequence[int]) -> str:
-    """Return a word with the levels inside the nodes by their numbers.
+    """Return a word with the levels inside a node given by number.
 
     >>> with_node_levels("state+weights@node", [4, 5, 6])
     'state+weights@H4-H6'
 
-    In a single node these are all levels, at which weights are split with their state.
+    If the array is a single node, these are all levels, and weights are sharded with their state.
 
     Parameters
     ----------
     inside
-        Those levels, from 1 for H1, the last of them an accelerator's.
+        The numbers of those levels, from 1 for H1; the last is the lowest level.
     """
     if INSIDE_NODES in word and inside[0] == 1:
         word = next(part for part in reversed(word.split("+")) if INSIDE_NODES in part)
@@ -89,19 +89,19 @@ _STAGE = re.compile(rf"({'|'.join(SHARDED[1:])})(?:@H([1-9]\d{{0,2}})(?:-H([1-9]
 
 
 def shards_of(word: str) -> Shards:
-    """Return what a word says: ``none``, or what is split, and from which level down.
+    """Return the parsed word: ``none``, or what is sharded and from which level down.
 
     Raises
     ------
     ValueError
-        Saying what it should be.
+        With the expected form.
     """
     return _parsed(word)[0]
 
 
 @lru_cache(maxsize=1024)
 def _parsed(word: str) -> tuple[Shards, int | None]:
-    """Return what a word says, and the last level that it names."""
+    """Return the parsed word, and the last level that it names."""
     if word == SHARDED[0]:
         return Shards(), None
     matches = [_STAGE.fullmatch(part) for part in word.split("+")]
@@ -125,7 +125,7 @@ def _parsed(word: str) -> tuple[Shards, int | None]:
 
 
 def fault_in_levels(words: Iterable[str], levels: int) -> str | None:
-    """Return what is wrong with a word that does not name levels down to the last of so many."""
+    """Return what is wrong with words whose levels do not end at the last one; None if nothing."""
     for word in words:
         last = _parsed(word)[1]
         if last not in (None, levels):
@@ -135,9 +135,9 @@ def fault_in_levels(words: Iterable[str], levels: int) -> str | None:
 
 
 def renumbered(word: str, by: int) -> str:
-    """Return a word of how layers train with the levels of what is sharded numbered otherwise.
+    """Return a word with the levels of its sharding shifted by a number.
 
-    What is split from a level on that is not among these, above H1, is split at all of them.
+    A level that moves above H1 becomes H1.
 
     >>> renumbered("state@H2-H4+weights@H4", -2)
     'state+weights@H2'

@@ -1,8 +1,8 @@
-"""Tensors and weights that several layers share: nodes of the optimisation that are not layers.
+"""Shared tensors and shared weights: nodes of the optimisation that are not layers.
 
-A tensor with several readers is stored once, in a layout that its writer and each of its readers
-convert from and to; weights that several layers use are stored once too. Both take the cheapest
-layout, given the layers' choices.
+A tensor with several readers is stored once, in one layout: its writer converts to that layout, and
+each reader from it. Weights that several layers use are stored once, too. The layout of either is a
+choice, and the cheapest for the layers' choices is taken.
 
 Source: docs/decisions/0010-graphs.md.
 """
@@ -45,9 +45,9 @@ class SharedTensor(Weightless):
 class SharedWeights(Operator):
     """Weights that several layers use: replicated, or split as all these layers split them.
 
-    They are whole where any user takes data parallelism: a user that splits them slices its part,
-    which is free, and the gradients of all users are added before they are all-reduced. Users
-    split them by feature under `model` and by word of the vocabulary under `output`.
+    They are whole if any user takes data parallelism: a user that splits them slices its part, at
+    no cost, and the gradients of all users are added before the all-reduce. Users split them by
+    feature under `model` and by word of the vocabulary under `output`.
     """
 
     kind: Literal["weights"] = "weights"
@@ -85,7 +85,7 @@ def weight_owners(graph: LayerGraph) -> dict[str, str]:
 
 def shared_weights(owner: LayerTensors) -> LayerTensors:
     """Return the node of weights that several layers use."""
-    # A map of the sizes that `output` and `model` split, so that a node is made as a layer is.
+    # A map with the sizes that `output` and `model` split, so that nodes are built like layers.
     sizes = (owner.sizes[owner.operator.splits[word].axis] for word in ("output", "model"))
     maps = LayerMaps(FeatureMap(*sizes), FeatureMap(1), FeatureMap(1))
     node = SharedWeights(name=f"weights of {owner.name}")
@@ -99,14 +99,14 @@ def with_shared_tensors(
     edges: list[Boundary],
     crossing: Collection[int],
 ) -> tuple[list[LayerTensors], list[Boundary]]:
-    """Return the shared nodes, with one per tensor with several readers, and edges through them.
+    """Return the shared nodes, adding one per tensor with several readers, and edges through them.
 
-    An edge's end below zero is a shared node: -1 the last of them.
+    Negative ends of edges are shared nodes, -1 the last of them.
 
     Parameters
     ----------
     crossing
-        The writers of tensors that are nodes even with one reader.
+        Writers whose output becomes a node even with a single reader.
     """
     readers: dict[int, list[Boundary]] = {}
     for edge in edges:

@@ -1,4 +1,4 @@
-"""Into how many parts levels may split the axes of nodes: by a rule, and images evenly."""
+"""Into how many parts the axes of nodes may be split: by a rule, and images evenly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hypar_opt.workload.operators.axes import SPATIAL
-from hypar_opt.workload.parallelism import OF_IMAGES
+from hypar_opt.workload.parallelism import IMAGE_CHOICES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,10 +33,10 @@ def spatial_columns(workload: Workload) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=16)
-def most_parts(workload: Workload) -> NDArray[np.object_]:
-    """Return the most parts of each choice that splits an image: ``(choices, nodes)``; else 0.
+def max_parts(workload: Workload) -> NDArray[np.object_]:
+    """Return the maximum parts of choices that split images, else 0: ``(choices, nodes)``.
 
-    These parts are equal, and no shorter than what they exchange.
+    Parts are equal, and no shorter than the halos that they exchange.
     """
     limits = [
         [
@@ -51,7 +51,7 @@ def most_parts(workload: Workload) -> NDArray[np.object_]:
 def may_split(
     workload: Workload, rule: SplitRule | None, parts: Any, choices: Any, nodes: Any
 ) -> Any:
-    """Return whether some choices may split some nodes into so many parts.
+    """Return whether the given choices may split the given nodes into ``parts`` parts.
 
     Parameters
     ----------
@@ -64,19 +64,19 @@ def may_split(
     fits = True if rule is None else rule.allows(sizes, parts)
     if not spatial_columns(workload):
         return fits
-    limit = most_parts(workload)[choices, nodes]
+    limit = max_parts(workload)[choices, nodes]
     return fits & ((limit == 0) | ((sizes % parts == 0) & (parts <= limit)))
 
 
 def may_split_tensors(
     workload: Workload, rule: SplitRule | None, parts: Sequence[int]
 ) -> NDArray[np.bool_]:
-    """Return the shared nodes whose tensors may be split into so many parts: ``(shared,)``.
+    """Return whether each shared tensor may be split into ``parts`` parts: ``(shared,)``.
 
     Parameters
     ----------
     parts : (choices,)
-        Of choices beyond these, no level has made any.
+        Choices beyond these split nothing yet.
     """
     allowed, tensors = np.ones(workload.shared, bool), list(workload.tensor_writers)
     if rule is not None and tensors:
@@ -89,7 +89,7 @@ def may_split_tensors(
 
 
 def divides_images(workload: Workload, parts: NDArray[Any]) -> bool:
-    """Return whether all nodes may split their rows and columns into so many parts.
+    """Return whether all nodes may split their rows and columns into ``parts`` parts.
 
     Parameters
     ----------
@@ -100,5 +100,5 @@ def divides_images(workload: Workload, parts: NDArray[Any]) -> bool:
         ((parts[column] == 1) | may_split(workload, None, parts[column], column, nodes)).all()
         and not (workload.forbidden[:, column] & (parts[column] > 1)).any()
         for column, word in enumerate(workload.choices)
-        if word in OF_IMAGES
+        if word in IMAGE_CHOICES
     )

@@ -1,8 +1,7 @@
-"""Stages of a network: where it may be cut, and the network of what one device has of it.
+"""Pipeline stages: where a network may be cut, and the network of one device.
 
-A network is cut behind a layer whose output alone crosses: those behind the cut read nothing else
-of those before it. Ids of tokens are there in all stages, and weights that stages share in each of
-them.
+A network may be cut behind a layer if only its output crosses the cut. Token ids are available in
+all stages, and weights that stages share are stored in each of them.
 
 Source: Y. Huang et al., "GPipe", NeurIPS 2019; D. Narayanan et al., SC 2021, whose devices have
 several chunks of a network.
@@ -38,14 +37,14 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.base import Operator
 
 RECEIVED, SENT = "received", "sent"
-"""The names of a stage's messages; of further chunks with an apostrophe more each."""
+"""The names of a stage's messages; each further chunk adds an apostrophe."""
 
 _NAMED = 2
-"""Tensors that cross a cut which a message names."""
+"""The maximum number of crossing tensors that an error message names."""
 
 
 class Message(Weightless):
-    """A tensor that a stage receives, and whose error it sends back; or the other way round."""
+    """A tensor that a stage receives (its error is sent back), or sends (its error is received)."""
 
     kind: Literal["message"]
 
@@ -58,14 +57,14 @@ class Message(Weightless):
 def cuts(network: Network) -> tuple[int, ...]:
     """Return where a network may be cut, as the positions of the layers behind the cuts.
 
-    There the output of the layer before crosses, and nothing else but ids, and its tokens are not
-    routed to experts. In a network of residual blocks they are behind each addition.
+    Only the output of the layer before the cut (and ids) crosses it, and that is not routed tokens.
+    In a network of residual blocks, cuts are behind the additions.
     """
     return tuple(end for end in range(1, len(network.layers)) if _fault(network, end) is None)
 
 
 def cuts_between_blocks(network: Network) -> tuple[int, ...]:
-    """Return those of `cuts` that are inside no repetition of a block."""
+    """Return the `cuts` that are not inside a repetition of a block."""
     blocks = blocks_of_layers(network)
     return tuple(
         end for end in cuts(network) if blocks[end] is None or blocks[end] != blocks[end - 1]
@@ -87,10 +86,11 @@ def block_starts(network: Network) -> list[int]:
 
 
 def kinds_of_layers(network: Network) -> tuple[int, ...]:
-    """Return the position of the first layer like each one: stages of such have equal networks.
+    """Return the position of the first layer equal to each one, so that equal stages are seen.
 
-    Alike are layers in one place of a repeated block, with the same maps: these may grow, and
-    experts have loads. Others, and the first and the last layer of all, are like no other layer.
+    Layers are equal if they have one place in a repeated block and the same maps (which may grow
+    from one repetition to the next, and differ in experts' loads). Layers outside blocks, and the
+    first and the last layer, equal no other.
     """
     kinds, maps = [*range(len(network.layers))], [*network.maps()]
     first: dict[Hashable, int] = {}
@@ -104,9 +104,9 @@ def kinds_of_layers(network: Network) -> tuple[int, ...]:
 
 @lru_cache(maxsize=16)
 def _crossing(network: Network) -> tuple[tuple[int, ...], ...]:
-    """Return the sources that layers read across the border behind each layer but the last.
+    """Return the sources that are read across the border behind each layer but the last.
 
-    Inputs of the network are below zero, as among `Network.sources`; ids are left out.
+    Inputs of the network are negative, as in `Network.sources`; ids are left out.
     """
     last_reader: dict[int, int] = {}
     for position, (layer, reads) in enumerate(zip(network.layers, network.sources, strict=True)):
@@ -145,8 +145,8 @@ def check_cut(network: Network, end: int) -> None:
     Raises
     ------
     HyparError
-        If another tensor crosses there than the output of the layer before it, naming what does,
-        or if that is of routed tokens.
+        If a tensor other than the output of the layer before it crosses there, or if that output is
+        routed tokens.
     """
     fault = _fault(network, end)
     if fault is not None:
@@ -156,10 +156,10 @@ def check_cut(network: Network, end: int) -> None:
 
 
 def stage_of(network: Network, chunks: Sequence[range]) -> Network:
-    """Return the network of one device: its chunks, with what they receive and send as layers.
+    """Return the network of one device: its chunks, with messages received and sent as layers.
 
-    Blocks stay blocks, and layers keep their names. Of weights that other stages share a device has
-    its own, which its layers outside blocks share.
+    Blocks stay blocks, and layers keep their names. Of weights shared with other stages a device
+    has a copy, which its layers outside blocks share.
 
     Parameters
     ----------
@@ -169,13 +169,13 @@ def stage_of(network: Network, chunks: Sequence[range]) -> Network:
     Raises
     ------
     HyparError
-        If what is between two layers is no cut.
+        If a chunk does not begin and end at a cut.
     """
     return _Device(network, chunks).network
 
 
 def message_writers(network: Network, chunks: Sequence[range]) -> dict[str, int]:
-    """Return the position of the layer whose output each message of a stage is, by its name.
+    """Return the position of the layer that writes each message of a stage, by message name.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def message_writers(network: Network, chunks: Sequence[range]) -> dict[str, int]
 
 
 class _Device:
-    """The parts of a device's network, as a description has them."""
+    """The network of a device under construction, as a description."""
 
     def __init__(self, whole: Network, chunks: Sequence[range]) -> None:
         self._whole = whole
@@ -194,13 +194,13 @@ class _Device:
         self._taken = {*whole.source_names}
         self._names = dict(enumerate(whole.source_names))
         self._names |= {~n: name for n, name in enumerate(whole.input_names)}
-        """What each source is called: a layer of another stage by its message."""
+        """The name of each source; a layer of another stage goes by its message."""
         names = [*whole.input_names]
         read = {source for position in self._positions for source in whole.sources[position]}
         self._inputs = {name: whole.input_of(~n) for n, name in enumerate(names) if ~n in read}
         self._messages: list[dict[str, Any]] = []
         self.writers: dict[str, int] = {}
-        """The layer whose output each message is."""
+        """The writer of each message."""
         for chunk in chunks:
             if chunk.start:
                 check_cut(whole, chunk.start)
@@ -256,7 +256,7 @@ class _Device:
         return validate(Network, described)
 
     def _blocks(self) -> Iterator[tuple[Block, list[int]]]:
-        """Yield repetitions of blocks that are there, and the positions of their layers."""
+        """Yield the repetitions of blocks on the device, and the positions of their layers."""
         stated = {
             (block.name, block.repeat and (block.first or 0)): block
             for block in self._whole.blocks or ()
@@ -274,7 +274,7 @@ class _Device:
                     )
 
     def _repetitions(self, block: Block, repeat: Repeat, first: int) -> Block:
-        """Return some repetitions of a block, from the first on, with what they read."""
+        """Return consecutive repetitions of a block, from ``first`` on, with their inputs."""
         positions = repeat.repetitions[first]
         local = {INPUT, *(layer.name for layer in block.layers)}
         layers, entries = [], []
@@ -296,18 +296,18 @@ class _Device:
         return layer.model_copy(update={"inputs": reads})
 
     def _alone(self, layer: Operator, positions: Sequence[int] = ()) -> Operator:
-        """Return a layer with weights of its own, if those that it shares are another stage's.
+        """Return a layer with its own copy of weights whose owner is in another stage.
 
         Parameters
         ----------
         positions
-            Of the layers with which it shares these.
+            Of the layers with which it shares the weights.
         """
         owner, layers = layer.shares_weights_with, self._whole.layers
         if owner is None or owner in {layers[n].name for n in self._positions}:
             return layer
         users = [layers[n] for n in positions if layers[n].shares_weights_with == owner]
-        # Embeddings share those of embeddings alone.
+        # An embedding may only name an embedding as the owner.
         first = min(users, key=lambda user: not user.reads_ids, default=layer)
         return layer.model_copy(update={"tied": None if first.name == layer.name else first.name})
 

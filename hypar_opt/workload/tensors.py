@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _of_tensors = derived_from("single_pass")
 
 MAX_LAYERS_KEPT = 4096
-"""Layers of a network whose tensors are kept for the next call with it."""
+"""The largest number of layers of a network whose workload is cached."""
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: derived data are cached by workload
@@ -60,9 +60,9 @@ class Workload:
     choices
         The choices that a problem offers: each is a column of a cost table.
     repeats
-        How often a step runs the passes of these tensors.
+        How often a step repeats the passes and collectives of these tensors.
     single_pass
-        The same tensors where a step repeats nothing; None for themselves.
+        The workload of the same tensors in a step that repeats nothing; None if this is it.
     """
 
     batch: int
@@ -92,8 +92,8 @@ class Workload:
         choices
             Those of the problem.
         shared_tensors
-            Make a node of each tensor that several layers read, and let nodes be whole. Shared
-            weights are always a node.
+            Whether tensors with several readers are nodes, and nodes may be whole. Shared weights
+            always are nodes.
 
         Raises
         ------
@@ -117,8 +117,8 @@ class Workload:
         Parameters
         ----------
         crossing
-            The positions of layers whose outputs are shared tensors even with one reader: what
-            crosses borders of stages.
+            The positions of layers whose outputs are shared tensors even with one reader, as they
+            cross stages.
         """
         graph = LayerGraph.of_network(network)
         return cls._of_layers(
@@ -175,7 +175,7 @@ class Workload:
 
     @property
     def layers(self) -> tuple[LayerTensors, ...]:
-        """The layers, whose choices are a plan's."""
+        """The layers: the nodes whose choices make up a plan."""
         return self.nodes[self.shared :]
 
     # Sizes are Python integers: a product of sizes up to 2^31 - 1 may exceed int64.
@@ -186,7 +186,7 @@ class Workload:
 
     @_of_tensors
     def stored(self) -> tuple[int, ...]:
-        """Elements of the W that each node keeps, and of the dW that it reduces."""
+        """Elements of the W that each node stores, and of the dW that it reduces."""
         return tuple(0 if node.tied else _count(node.weight) for node in self.nodes)
 
     @_of_tensors
@@ -198,7 +198,7 @@ class Workload:
     def operand_sizes(self) -> tuple[tuple[int, ...], ...]:
         """Elements of each node's operands: ``(operands, nodes)``.
 
-        Inputs beyond the operands of a kind are counted with its last.
+        Inputs beyond the operands of a kind count towards the last one.
         """
         sizes = [[0] * len(self.nodes) for _ in range(self.operands)]
         for position in range(self.shared, len(self.nodes)):
@@ -215,7 +215,7 @@ class Workload:
 
     @_of_tensors
     def operand(self) -> NDArray[np.intp]:
-        """The operand of its target that each boundary leads to: ``(boundaries,)``."""
+        """The number of the target's operand that each boundary is: ``(boundaries,)``."""
         numbers = [edge.input for edge in self.boundaries]
         return np.array(numbers, np.intp).clip(max=self.operands - 1)
 
@@ -230,8 +230,8 @@ class Workload:
         return tuple(0 if n < self.shared else _count(x.pooled) for n, x in enumerate(self.nodes))
 
     @derived
-    def most_repeats(self) -> int:
-        """An upper bound on how often a step repeats anything that it does once."""
+    def max_repeats(self) -> int:
+        """An upper bound on how often a step repeats any one pass or collective."""
         return self.repeats.upper_bound(self.users)
 
     @_of_tensors
@@ -281,12 +281,12 @@ class Workload:
 
     @_of_tensors
     def loads(self) -> tuple[Load, ...]:
-        """The loads of experts that are not even, each once."""
+        """The distinct uneven loads of experts."""
         return tuple(dict.fromkeys(node.load for node in self.nodes if len({*node.load}) > 1))
 
     @_of_tensors
     def split_loads(self) -> NDArray[np.int64]:
-        """The number, from 1, of the load of the axis that each choice splits; 0 for an even one.
+        """The number in `loads`, from 1, of the axis that each choice splits; 0 if even.
 
         ``(choices, nodes)``.
         """
@@ -307,7 +307,7 @@ class Workload:
 
     @_of_tensors
     def baselines(self) -> Mapping[str, tuple[int, ...]]:
-        """Each node's choice under the paper's baselines; shared weights' by their users."""
+        """Each node's choice under the paper's baselines; shared weights follow their users."""
         trick = [self.choices.index(node.operator.trick) for node in self.nodes]
         for node, users in self.weight_users.items():
             columns = {trick[user] for user in users}
@@ -328,22 +328,22 @@ class Workload:
 
     @_of_tensors
     def lacks_every_axis(self) -> bool:
-        """Whether a tensor lacks the axis of each choice: any level then makes more copies."""
+        """Whether every choice splits an axis that some tensor lacks: each level adds copies."""
         tensors = (*self.layouts.inputs, self.layouts.weight, self.layouts.output)
         return any(bool((tensor < FIRST_SPLIT).all(axis=0).any()) for tensor in tensors)
 
     @_of_tensors
     def replica_boundaries(self) -> NDArray[np.bool_]:
-        """The boundaries whose exchanges at a level are repeated by replicas below it.
+        """The boundaries whose exchange at a level is repeated by replicas below it.
 
-        These lead from a node that may be whole: ``(boundaries,)``.
+        Their source may be whole: ``(boundaries,)``.
         """
         may_be_whole: NDArray[np.bool_] = np.any(self.layouts.whole, axis=0)
         return may_be_whole[self.ends[:, 0]]
 
     @_of_tensors
     def has_replicas(self) -> bool:
-        """Whether replicas, or addends, repeat exchanges: of `replica_boundaries`, or sums."""
+        """Whether replicas or partial sums repeat exchanges below a level."""
         whole, layouts = self.layouts.whole, self.layouts
         has_statistics = [any(node.statistics) for node in self.nodes]
         summed = (layouts.output < FIRST_SPLIT) | (
@@ -368,14 +368,14 @@ class Workload:
 
     @_of_tensors
     def readers(self) -> frozenset[int]:
-        """The nodes that read what another node writes."""
+        """The nodes that read another node's output."""
         return frozenset(edge.target for edge in self.boundaries if not edge.weights)
 
     @_of_tensors
     def ends_at_shared_tensors(self) -> tuple[NDArray[np.intp], ...]:
-        """The boundaries with a shared tensor at an end, and at which: 0 its source, 1 its target.
+        """The boundaries with a shared tensor at one end, and which end: 0 source, 1 target.
 
-        Layers are at the other ends.
+        The other end is a layer.
         """
         shared = (self.ends < self.shared) & ~self.is_weight_boundary[:, None]
         return np.nonzero(shared)
@@ -397,7 +397,7 @@ class Workload:
 
     @_of_tensors
     def boundary_into_shared(self) -> Mapping[int, int]:
-        """For every node whose output several layers read, the boundary to its shared node."""
+        """For each node with a shared output, the boundary to its shared tensor."""
         return {
             boundary.source: number
             for number, boundary in enumerate(self.boundaries)
@@ -406,7 +406,7 @@ class Workload:
 
     @_of_tensors
     def boundaries_read(self) -> Sequence[Sequence[int]]:
-        """The boundaries whose tensors each node reads; of shared weights users slice a part."""
+        """The boundaries whose tensors each node reads, without shared weights."""
         read: list[list[int]] = [[] for _ in self.nodes]
         for number, boundary in enumerate(self.boundaries):
             if not boundary.weights:
@@ -415,7 +415,7 @@ class Workload:
 
     @_of_tensors
     def boundary_of_input(self) -> Mapping[tuple[int, int], int]:
-        """The boundary that each operand of a layer is, by the layer's node and its number."""
+        """The boundary of each operand, by the layer's node and the operand's number."""
         return {
             (boundary.target, boundary.input): number
             for number, boundary in enumerate(self.boundaries)
@@ -424,14 +424,14 @@ class Workload:
 
     @_of_tensors
     def has_error(self) -> NDArray[np.bool_]:
-        """Whether each boundary's tensor has an error that is sent back: ``(boundaries,)``.
+        """Whether an error is sent back across each boundary: ``(boundaries,)``.
 
-        A choice, as of the largest logits, has no derivative.
+        A discrete choice, such as a router's top-k, has no derivative.
         """
         targets = (self.nodes[boundary.target].operator for boundary in self.boundaries)
         pairs = zip(self.boundaries, targets, strict=True)
         return np.array(
-            [boundary.input not in reader.without_error for boundary, reader in pairs], bool
+            [boundary.input not in reader.zero_error_inputs for boundary, reader in pairs], bool
         )
 
     @_of_tensors
@@ -449,8 +449,7 @@ def workload_of(
     crossing: tuple[int, ...] = (),
 ) -> Workload:
     """Return a network's tensors for a batch; parameters as for `Workload.of_network`."""
-    # Workloads are frozen and cache much that is derived from them, so the last few of small
-    # networks are kept.
+    # Workloads are frozen and cache much derived data, so the last few of small networks are kept.
     factory = _kept if len(network.layers) <= MAX_LAYERS_KEPT else Workload.of_network
     chosen = tuple(choices)
     return factory(network, batch, chosen, shared_tensors=shared_tensors, crossing=crossing)

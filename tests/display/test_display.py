@@ -17,7 +17,7 @@ from rich.console import Console
 
 import hypar_opt as ho
 from hypar_opt.display.plan_grid import Stored, is_short_chain, plan_grid
-from hypar_opt.display.terminal.memory import trains
+from hypar_opt.display.terminal.memory import training_phrase
 from hypar_opt.display.terminal.notebook import html_of
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import problem_of
@@ -296,7 +296,7 @@ def test_shards_are_said_over_the_levels_that_split_the_batch() -> None:
     ):
         asked: Any = {"training": {"shard": "state+weights@H3-H5"}, "optimizer": "adam", **options}
         plan = ho.solve("vgg-a", array="a100-4x8", batch=256, **asked)
-        assert trains(ho.memory(plan)).startswith(said)
+        assert training_phrase(ho.memory(plan)).startswith(said)
 
 
 def test_rich_prints_what_the_command_line_does() -> None:

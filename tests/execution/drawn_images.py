@@ -10,13 +10,13 @@ import numpy as np
 
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
-from hypar_opt.workload.contiguous import Orders, are_first
+from hypar_opt.workload.contiguous import Orders, split_leading_levels
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.splitting import may_split, spatial_columns
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.execution.drawn import with_shared_weights
 
-OF_IMAGES = ("data", "model", "output", "rows", "columns")
+IMAGE_CHOICES = ("data", "model", "output", "rows", "columns")
 
 
 def images(rng: random.Random, unit: int = 8, most: int = 7) -> Network:
@@ -118,7 +118,7 @@ def image_program(
     joined: bool = False,
 ) -> Program:
     """Return a random program of contiguous parts, most of which are of rows and columns."""
-    workload = workload_of(network, batch, OF_IMAGES, shared_tensors=True)
+    workload = workload_of(network, batch, IMAGE_CHOICES, shared_tensors=True)
     hierarchy, levels = Hierarchy(tuple(sizes)), range(len(sizes))
     orders = {
         column: tuple(level for level in levels if rng.random() < 0.7)
@@ -139,7 +139,7 @@ def _state(
     while True:
         some = wanted if rng.random() < 0.6 else offered
         state = [rng.choice(some if rng.random() < 0.8 else offered) for _ in hierarchy.sizes]
-        if not are_first(np.array(state), orders):
+        if not split_leading_levels(np.array(state), orders):
             continue
         parts = {n: hierarchy.parts(i for i, c in enumerate(state) if c == n) for n in offered}
         if all(may_split(workload, None, parts[n], n, node) for n in offered):

@@ -81,7 +81,7 @@ def test_the_first_stage_holds_what_korthikantis_figure_1_says(name: str) -> Non
     row |= {"attention": "megatron", "precision": "fp16"}
     for recompute, expected in zip(("none", "selective"), gibibytes, strict=True):
         how = {"recompute": recompute, "sp": recompute == "selective"}
-        first, *_ = CALCULATOR._asked(row | how, known_machines()).stages
+        first, *_ = CALCULATOR._row_stages(row | how, known_machines()).stages
         run: dict[str, Any] = {k: own for k, own in first.run.items() if k != "early_stop"}
         held = ho.memory(first.plan, first.array, **run)
         blocks = [own.saved for own in held.layers if own.layer.startswith("decoder.")]

@@ -17,7 +17,7 @@ from hypar_opt.documents.toml import toml_text
 from hypar_opt.errors import InputError
 from hypar_opt.models import file_text, find_network, names
 from hypar_opt.models.imported import read_model
-from hypar_opt.workload.omitted import left_out
+from hypar_opt.workload.omitted import omitted_parts
 from hypar_opt.workload.operators.base import Operator
 from tests.onnx.graph_writer import GraphWriter
 
@@ -374,7 +374,7 @@ def test_what_is_said_is_in_the_network_file_and_in_a_plan(tmp_path: Path) -> No
     assert network == ho.read_network(tmp_path / "model.onnx")
     assert network.not_kept == ("Cos of what it reads (node 'MatMul_4' (MatMul))",)
     assert network.remarks == tuple(content["remarks"])
-    assert left_out(network) == network.not_kept
+    assert omitted_parts(network) == network.not_kept
     plan = ho.solve(network, batch=8, levels=1)
     ho.write_plan(plan, tmp_path / "plan.json")
     assert ho.read_plan(tmp_path / "plan.json").network.description == network

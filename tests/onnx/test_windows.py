@@ -116,7 +116,7 @@ def test_windows_compute_their_model(
     (own,) = (layer for layer in network.layers if layer.kind == "attention")
     windows = ImageWindows(size=size, columns=COLUMNS, shift=shift)
     assert own.windows == windows
-    assert (own.of_scores is not None) == ("biases" in added)
+    assert (own.score_input is not None) == ("biases" in added)
     assert "pixel_shuffle" in kinds(network)
     table = windows.biases * HEADS if "biases" in added else 0
     assert parameters(network) == 192 + 32 + 48 * 17 + 16 * 17 + 384 + 30 + table

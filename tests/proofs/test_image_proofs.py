@@ -14,7 +14,7 @@ from hypar_opt.hardware.arrays import load
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.plan import words_of
 from hypar_opt.proofs.check.rows import price_of
-from tests.execution.drawn_images import OF_IMAGES, image_program, images
+from tests.execution.drawn_images import IMAGE_CHOICES, image_program, images
 from tests.slow import slow_after
 from tests.strategies.written_plans import written
 
@@ -24,7 +24,7 @@ def test_plans_cost_what_a_derivation_of_its_own_says(seed: int) -> None:
     rng = Random(seed)
     network, sizes = images(rng), rng.choice([(2,), (4,), (2, 2), (2, 4), (2, 2, 2)])
     reading = rng.choice(["executed", "joined"])
-    asked: Any = {"batch": 8, "hierarchy": sizes, "whole_levels": True, "choices": OF_IMAGES}
+    asked: Any = {"batch": 8, "hierarchy": sizes, "whole_levels": True, "choices": IMAGE_CHOICES}
     asked |= {"reading": reading, "element_bytes": rng.choice([1, 2, 4])}
     asked["inference"] = rng.random() < 0.2
     asked["level_weights"] = tuple(rng.randint(1, 4) for _ in sizes)
@@ -41,7 +41,7 @@ def test_plans_cost_what_a_derivation_of_its_own_says(seed: int) -> None:
 def test_optima_are_proved_and_dearer_plans_are_not(seed: int) -> None:
     rng = Random(seed)
     network, scope = images(rng, most=4), rng.choice(["joint", "levelwise"])
-    asked: Any = {"batch": rng.choice([1, 2, 8]), "levels": 2, "choices": OF_IMAGES}
+    asked: Any = {"batch": rng.choice([1, 2, 8]), "levels": 2, "choices": IMAGE_CHOICES}
     plan = ho.solve(network, search=scope, **asked)
     ho.check_certificate(plan, ho.certify(plan))
     data = ho.solve(network, solver="data", **asked)
@@ -62,7 +62,7 @@ def test_plans_of_each_order_of_levels_are_proved(seed: int, tables: int) -> Non
         f"{rng.choice(names)}@H{rng.randint(1, levels)}={rng.choice(['rows', 'columns'])}"
         for _ in range(rng.randint(1, 3))
     ]
-    asked: Any = {"batch": rng.choice([2, 4, 8]), "levels": levels, "choices": OF_IMAGES}
+    asked: Any = {"batch": rng.choice([2, 4, 8]), "levels": levels, "choices": IMAGE_CHOICES}
     asked |= {"reading": rng.choice(["executed", "joined"]), "constraints": {"fix": fix}}
     plan = ho.solve(network, search="joint", **asked)
     certificate = ho.certify(plan)
@@ -84,9 +84,9 @@ def test_parts_with_gaps_and_of_unequal_size_are_refused() -> None:
         ],
     }
     network = ho.Network.model_validate(described)
-    asked: Any = {"batch": 4, "levels": 2, "reading": "executed", "choices": OF_IMAGES}
+    asked: Any = {"batch": 4, "levels": 2, "reading": "executed", "choices": IMAGE_CHOICES}
     write = written(network, "joint", **asked)
-    rows, data = OF_IMAGES.index("rows"), 0
+    rows, data = IMAGE_CHOICES.index("rows"), 0
     plan = write(((rows, rows, data), (rows, data, data)))
     assert price_of(plan) == plan.cost.total
     for wrong in (((rows, data, data), (data, rows, data)), ((rows, data, data), (rows, rows, 0))):
@@ -107,7 +107,7 @@ def test_time_and_energy_are_proved_and_time_is_that_of_a_simulation(seed: int) 
     array = load(rng.choice(["h100-8", "hmc-htree-8", "a100-4x8", "hmc-torus-8"]))
     array = array.model_copy(update={"collective": rng.choice(COLLECTIVES)})
     network, batch = images(rng, most=5), rng.choice([8, 3, 1])  # also of uneven batches
-    asked: Any = {"batch": batch, "array": array, "choices": OF_IMAGES}
+    asked: Any = {"batch": batch, "array": array, "choices": IMAGE_CHOICES}
     asked |= {"reading": rng.choice(["executed", "joined"]), "inference": rng.random() < 0.2}
     program = image_program(rng, network, batch, array.hierarchy().sizes)
     rows = tuple(tuple(row[program.workload.shared :]) for row in program.rows)

@@ -24,7 +24,7 @@ from hypar_opt.step.order import exchanges_of_step
 from hypar_opt.workload.contiguous import first_gap
 from hypar_opt.workload.splitting import may_split, spatial_columns
 from hypar_opt.workload.tensors import Workload, workload_of
-from tests.execution.drawn_images import OF_IMAGES, images
+from tests.execution.drawn_images import IMAGE_CHOICES, images
 from tests.slow import slow_after
 
 
@@ -63,7 +63,7 @@ def test_optima_are_those_that_another_program_found(batch: int, side: int, tota
         **asked,
     )
     assert (plan.cost.total, plan.solver.status) == (total, "optimal")
-    assert plan.choices == OF_IMAGES
+    assert plan.choices == IMAGE_CHOICES
     assert batch != 32 or plan.cost.data_parallel_bytes == 715_568_896
 
 
@@ -120,7 +120,9 @@ def fits(workload: Workload, levels: int) -> bool:
 def test_searches_find_the_best_of_all_plans(seed: int) -> None:
     rng = random.Random(seed)
     sizes = rng.choice([(2,), (4,), (2, 2), (2, 2), (2, 4), (4, 2)])
-    choices = rng.choice([OF_IMAGES, OF_IMAGES[:2] + OF_IMAGES[3:], ("data", "model", "rows")])
+    choices = rng.choice(
+        [IMAGE_CHOICES, IMAGE_CHOICES[:2] + IMAGE_CHOICES[3:], ("data", "model", "rows")]
+    )
     even, reading = rng.random() < 0.5, rng.choice(["executed", "joined"])
     batch = rng.choice([1, 2, 4, 8])
     workload = None
@@ -154,7 +156,7 @@ def test_around_rings_too_searches_find_the_best_of_all_plans(collective: str) -
     for seed in (5, 11, 12, 14):
         network = images(random.Random(seed), unit=16, most=2)
         cost: Any = "energy" if seed % 4 == 3 else "time"
-        asked: Any = {"batch": 1, "array": array, "cost": cost, "choices": OF_IMAGES}
+        asked: Any = {"batch": 1, "array": array, "cost": cost, "choices": IMAGE_CHOICES}
         asked |= {"reading": "joined" if seed % 2 else "executed", "search": "joint"}
         plan = ho.solve(network, **asked)
         assert plan.cost.total == ho.solve(network, solver="brute", **asked).cost.total
@@ -224,7 +226,7 @@ def test_parts_of_images_are_equal_and_no_shorter_than_what_others_read(
 @pytest.mark.parametrize(("name", "side"), [("resnet-18", 64), ("vgg-a", 64), ("unet", 64)])
 def test_no_spatial_strategy_moves_fewer_bytes_than_the_optimum(name: str, side: int) -> None:
     network = of_size(name, side)
-    asked: Any = {"batch": 2, "levels": 2, "choices": OF_IMAGES, "reading": "executed"}
+    asked: Any = {"batch": 2, "levels": 2, "choices": IMAGE_CHOICES, "reading": "executed"}
     best = ho.solve(network, search="joint", **asked).cost.total
     for degree in (1, 2, 4):
         fix = strategy_pins(network, (2, 2), "spatial", degree)
@@ -249,14 +251,14 @@ def test_all_choices_are_those_that_an_array_can_have(
 ) -> None:
     """Parts of images and addends are equal, and those of groups need not be."""
     plan = ho.solve("vgg-a", batch=64, array=array, cost=cost, choices="all")
-    assert ({*OF_IMAGES} <= {*plan.choices}) == are_there
-    assert {*OF_IMAGES[:3]} <= {*plan.choices}
+    assert ({*IMAGE_CHOICES} <= {*plan.choices}) == are_there
+    assert {*IMAGE_CHOICES[:3]} <= {*plan.choices}
     side_by_side = problem_of(find_network("gpt-j-6b"), array=array, cost=cost, choices="all")
     assert ("addends" in side_by_side.choices) == are_there
 
 
 def test_rows_are_refused_where_nothing_has_them() -> None:
-    asked: Any = {"batch": 8, "choices": OF_IMAGES}
+    asked: Any = {"batch": 8, "choices": IMAGE_CHOICES}
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("sfc", {"levels": 1}, "choices: rows needs a network of images whose rows can be split"),
         ("vgg-a", {"levels": 1, "reading": "text"}, "choices: rows needs reading='executed', got"),
@@ -271,7 +273,7 @@ def test_rows_are_refused_where_nothing_has_them() -> None:
 @pytest.mark.parametrize("axis", ["row", "column"])
 def test_a_file_for_pytorch_says_what_of_images_it_cannot_split(axis: str) -> None:
     fix = [f"second={axis}s"]
-    asked: Any = {"batch": 4, "levels": 1, "choices": OF_IMAGES, "constraints": {"fix": fix}}
+    asked: Any = {"batch": 4, "levels": 1, "choices": IMAGE_CHOICES, "constraints": {"fix": fix}}
     plan = ho.solve(two(kernel=3, padding=1), **asked)
     with pytest.raises(RefusedError, match=f"split by {axis}, and DTensor's convolutions"):
         torch_file(plan)
@@ -279,6 +281,6 @@ def test_a_file_for_pytorch_says_what_of_images_it_cannot_split(axis: str) -> No
 
 def test_pins_that_leave_pieces_of_images_are_refused_together() -> None:
     fix = ["first@H1=rows", "second@H1=data", "second@H2=rows"]
-    asked: Any = {"batch": 4, "levels": 2, "choices": OF_IMAGES, "constraints": {"fix": fix}}
+    asked: Any = {"batch": 4, "levels": 2, "choices": IMAGE_CHOICES, "constraints": {"fix": fix}}
     with pytest.raises(InfeasibleError, match="conflict at second: of the levels that split rows"):
         ho.solve(two(kernel=3, padding=1), **asked)

@@ -16,7 +16,7 @@ from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.planning.search import solve_problem
 from hypar_opt.search.shares import GAP
-from hypar_opt.studies.accpar import accpar_order, in_accpars_order
+from hypar_opt.studies.accpar import accpar_order, with_accpar_types
 from hypar_opt.workload.parallelism import CHOICES
 from tests.slow import slow_after
 from tests.strategies.groups import nodes, of_accpar
@@ -78,7 +78,7 @@ def test_types_are_priced_at_their_best_ratio_and_never_beat_the_optimum_there(s
     # At any shares: some leave a part no image.
     problem = problem_of(network, array=array, cost="time", batch=batch, runnable=False)
     problem = problem.model_copy(update={"choices": CHOICES})
-    stated = in_accpars_order(network, problem)
+    stated = with_accpar_types(network, problem)
     plan = solve_problem(network, stated, search="joint")
     (row,) = plan.assignments()
     instance = Instance(network, problem)
@@ -109,7 +109,7 @@ def test_levels_below_the_groups_are_chosen_one_after_the_other(name: str) -> No
     network = find_network(name)
     problem = problem_of(network, array=array, cost="time", batch=64)
     problem = problem.model_copy(update={"choices": CHOICES})
-    stated = in_accpars_order(network, problem)
+    stated = with_accpar_types(network, problem)
     assert stated.share == 0.5
     halves = problem.model_copy(update={"share": 0.5})
     levelwise = solve_problem(network, halves, search="levelwise")

@@ -33,9 +33,9 @@ from hypar_opt.search.staged_degrees import StagedEvaluator
 from hypar_opt.studies import configurations
 from hypar_opt.studies.configurations import (
     Configurations,
+    abbreviated_cuts,
     beside,
     best_configuration,
-    cuts_in_short,
     in_words,
     operations,
     pins,
@@ -414,7 +414,7 @@ def test_what_is_refused_is_named(asked: dict[str, Any], said: str) -> None:
     [((8, 4), "8+4"), ((3, *(30 * [4]), 3), "3+30x4+3"), ((2, 2, 1, 1, 1), "2+2+3x1"), ((), "")],
 )
 def test_cuts_of_many_stages_are_said_in_short(cuts: tuple[int, ...], said: str) -> None:
-    assert cuts_in_short(cuts) == said
+    assert abbreviated_cuts(cuts) == said
 
 
 def test_where_nothing_fits_the_three_that_need_least_are_named(shell: Shell) -> None:

@@ -18,9 +18,9 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.advice import (
-    as_executed,
     better_reading,
-    moves_more,
+    executed_note,
+    more_bytes_warning,
     turns,
 )
 from tests.cli.shell import Shell
@@ -116,26 +116,26 @@ def test_what_a_run_moves_is_said_unless_the_total_says_it() -> None:
     by_text, run_bytes = ho.solve("cifar-c"), ho.solve("cifar-c", reading="executed")
     moved, data = by_text.cost.executed_bytes, by_text.cost.data_parallel_bytes
     assert moved is not None
-    assert as_executed(by_text.cost) == (
+    assert executed_note(by_text.cost) == (
         f"Executed: {moved / 1e6:.4g} MB (Data Parallelism: {data / 1e6:.4g} MB)."
     )
-    assert as_executed(run_bytes.cost) is None
+    assert executed_note(run_bytes.cost) is None
     for asked in ({"cost": "time"}, {"cost": "energy"}):
         timed = ho.solve("cifar-c", array="a100-4x8", **asked)  # type: ignore[arg-type]
-        said = as_executed(timed.cost)
+        said = executed_note(timed.cost)
         assert said is not None
         assert said.startswith("Executed: ")
     weighted = ho.solve("cifar-c", reading="executed", level_weights=(2, 2, 2, 2))
-    assert as_executed(weighted.cost) is not None
+    assert executed_note(weighted.cost) is not None
 
 
 def test_what_output_parallelism_moves_when_run_is_said_too() -> None:
     plan = ho.solve("lenet-c", choices=THREE, constraints={"fix": ("fc1=output",)})
     by_run = repriced(plan, reading="executed")
     assert plan.cost.executed_bytes == by_run.cost.total
-    said = as_executed(plan.cost)
+    said = executed_note(plan.cost)
     assert said == f"Executed: {by_run.cost.total / 1e6:.4g} MB (Data Parallelism: 51.66 MB)."
-    assert moves_more(plan.cost) is None
+    assert more_bytes_warning(plan.cost) is None
 
 
 @pytest.mark.parametrize("network", ["lenet-c", "cifar-c", "resnet-18"])
@@ -224,7 +224,7 @@ def test_a_ranking_turns_only_from_no_worse_to_worse(
 def test_a_step_says_what_a_run_moves(capsys: Capture) -> None:
     assert run(["simulate", "lenet-c"]) == 0
     moved = ho.solve("lenet-c").cost
-    assert capsys.readouterr().out.splitlines()[-1] == as_executed(moved)
+    assert capsys.readouterr().out.splitlines()[-1] == executed_note(moved)
     assert run(["simulate", "lenet-c", "--reading", "executed"]) == 0
     assert "Executed: " not in capsys.readouterr().out
 
@@ -234,7 +234,7 @@ def test_an_exploration_says_what_its_plans_are_when_run(capsys: Capture) -> Non
     assert run(args) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[1].split() == ["bytes", "over", "Data", "executed", "plans"]
-    assert as_executed(ho.solve("cifar-c").cost) in out.splitlines()
+    assert executed_note(ho.solve("cifar-c").cost) in out.splitlines()
     assert run([*args, "--reading", "executed"]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[1].split() == ["bytes", "over", "Data", "plans"]

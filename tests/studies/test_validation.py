@@ -191,7 +191,7 @@ def test_gradients_in_single_precision_take_more_and_inputs_that_are_gathered_ag
     assert (wide[0] > short[0], wide[1] > short[1]) == (True, True)
     # Queries, keys and values read one norm, and a gate and what it gates another.
     whole, split = (step(sp=own, tp=8, dp=1, gbs=8) for own in (False, True))
-    asked = calculator._asked(ROW | shape | {"sp": True, "tp": 8, "dp": 1, "gbs": 8}, machines)
+    asked = calculator._row_stages(ROW | shape | {"sp": True, "tp": 8, "dp": 1, "gbs": 8}, machines)
     (plan,) = asked.stages
     once: dict[str, Any] = {**plan.run, "gather": "once"}
     del once["early_stop"]
@@ -509,7 +509,7 @@ def test_steps_that_differ_in_micro_batches_alone_are_what_simulate_says(tmp_pat
         for count in (1, 2, 5):
             row = ROW | {"machine": name, "zero": zero, "tp": tp, "dp": 8 // tp, "sp": True}
             row["gbs"] = 2 * row["dp"] * count
-            (asked,) = calculator._asked(row, machines).stages
+            (asked,) = calculator._row_stages(row, machines).stages
             step = ho.simulate(asked.plan, asked.array, **asked.run)
             seconds, held = calculator.step(row, machines)
             assert seconds == pytest.approx(step.seconds, rel=1e-12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypar_opt as ho
 from hypar_opt.instance.instance import Instance
 from hypar_opt.simulator.result import StepResult
-from hypar_opt.workload.early_stop import needed_again
+from hypar_opt.workload.early_stop import read_by_backward
 from hypar_opt.workload.operators.kernels import ALL_FUSED
 from hypar_opt.workload.recomputation import recomputed
 
@@ -23,7 +23,7 @@ def test_the_last_product_of_a_block_and_the_addition_behind_it_are_left_out() -
     workload = Instance.of_plan(ho.solve(GPT, array="a100-8", batch=16)).workload
     for fused in ALL_FUSED:
         again = recomputed(GPT, workload, ["full"] * len(GPT.layers), fused=fused)
-        needed = needed_again(workload, again, fused=fused)
+        needed = read_by_backward(workload, again, fused=fused)
         left_out = [
             workload.nodes[node].name
             for node in again
@@ -32,7 +32,7 @@ def test_the_last_product_of_a_block_and_the_addition_behind_it_are_left_out() -
         assert left_out == [f"decoder.{n}.{own}" for n in range(2) for own in ("down", "add2")]
         # What computes again by itself does.
         alone = recomputed(GPT, workload, ["selective"] * len(GPT.layers), fused=fused)
-        assert needed_again(workload, alone, fused=fused) == alone
+        assert read_by_backward(workload, alone, fused=fused) == alone
 
 
 def test_a_step_is_shorter_by_the_forward_passes_of_what_is_left_out() -> None:

@@ -18,7 +18,7 @@ from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
 from hypar_opt.models import load, read_network
 from hypar_opt.plan.settings import with_settings
-from hypar_opt.workload.omitted import remarks_on
+from hypar_opt.workload.omitted import reading_remarks
 from hypar_opt.workload.operators.experts import Router
 from hypar_opt.workload.operators.maps import ExpertMap, LogitMap, Routing
 from tests.strategies.mixtures import smallest
@@ -224,4 +224,4 @@ BEYOND = "what it would take beyond is dropped, where the authors drop none"
 def test_remarks_on_slots_are_those_of_what_is_set(
     changed: dict[str, Any], remarks: tuple[str, ...]
 ) -> None:
-    assert remarks_on(with_settings(load("mixtral-8x7b"), {}, changed)[0]) == remarks
+    assert reading_remarks(with_settings(load("mixtral-8x7b"), {}, changed)[0]) == remarks

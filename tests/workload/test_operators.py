@@ -22,7 +22,7 @@ from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import ADDENDS, DATA_CHOICE, OUTPUT, REPLICATED, Contraction
-from hypar_opt.workload.parallelism import CHOICES, EVERY_CHOICE, PAPERS_CHOICES
+from hypar_opt.workload.parallelism import CHOICES, CHOICES_WITH_QUERIES, PAPERS_CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.commands import forked
 from tests.strategies.networks import networks
@@ -119,7 +119,9 @@ def test_a_kind_halves_axes_that_it_has_data_first(kind: str) -> None:
     tensors = (*contraction.inputs.values(), contraction.weight, contraction.output)
     axes = {axis for tensor in tensors for axis in tensor}
     assert operator.choices["data"] == DATA_CHOICE
-    assert list(operator.choices) == [word for word in EVERY_CHOICE if word in operator.choices]
+    assert list(operator.choices) == [
+        word for word in CHOICES_WITH_QUERIES if word in operator.choices
+    ]
     assert {*PAPERS_CHOICES} <= {*operator.choices}
     halved = [own.axis for own in operator.choices.values() if own not in (REPLICATED, ADDENDS)]
     assert set(halved) <= axes

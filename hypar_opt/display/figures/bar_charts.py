@@ -166,11 +166,11 @@ class StackedPart:
     colour: str
     amounts: Sequence[float]
     communicates: bool | None = None
-    """Whether it is pale; None for all parts where this means nothing."""
+    """Whether it is pale; None for all parts if the distinction does not apply."""
 
     @property
     def named(self) -> str:
-        """Its name, and what it does."""
+        """The part's name, and what it does."""
         if self.communicates is None:
             return self.name
         return f"{self.name} {COMMUNICATES if self.communicates else COMPUTES}"
@@ -229,7 +229,7 @@ def stacked(
     some_pale = any(part.communicates is not None for part in parts)
     pale = [faded("does", (COMPUTES, COMMUNICATES))] if some_pale else []
     colour = coloured({part.name: part.colour for part in parts}, "part")
-    names = name_rows(labels, every=max(ceil(11 / height), 1))
+    names = name_rows(labels, step=max(ceil(11 / height), 1))
     data: dict[str, Rows] = {"parts": rows, "rows": names}
     layers = [
         mark("parts", "bar", x, alt.X2("end:Q"), y, colour, *pale, *SAYS, clip=True),
@@ -278,7 +278,7 @@ def scaling(
                 "bar": f"{name}, {by}",
                 "value": value,
                 "amount": format_label(value),
-                # Of a line the last point has its gain, and the highest.
+                # A line's last and highest points are labelled with their gain.
                 "named": count == counts[-1] or value == max(positive(numbers), default=0),
                 "says": f"{count} accelerators: {name}, {by}: {format_label(value)}",
             }

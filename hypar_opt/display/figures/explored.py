@@ -1,4 +1,4 @@
-"""An exploration's plans by memory and cost, and how many have which cost."""
+"""An exploration's plans by memory and cost, and the distribution of costs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Place = tuple[float, float]
 
 
 def plans_by_memory(
-    others: Sequence[Place],
+    dominated: Sequence[Place],
     front: Mapping[str, Place],
-    own: Place,
+    solver_plan: Place,
     memory: tuple[float, str],
     cost: tuple[float, str],
 ) -> Figure:
@@ -50,9 +50,9 @@ def plans_by_memory(
         ]
 
     data = {
-        "others": rows(OTHERS, {f"{n}": at for n, at in enumerate(others)}),
+        "others": rows(OTHERS, {f"{n}": at for n, at in enumerate(dominated)}),
         "front": rows(FRONT, front),
-        "own": rows(OWN, {OWN: own}),
+        "own": rows(OWN, {OWN: solver_plan}),
     }
     x, y = along(alt.X, "x", memory[1]), along(alt.Y, "y", cost[1])
     colour = coloured({OTHERS: DOTS, FRONT: PLAN, OWN: MARK}, "kind", symbolType="circle")
@@ -67,7 +67,7 @@ def plans_by_memory(
 def histogram(
     ranges: Sequence[tuple[str, str, str]], counts: Sequence[int], objective: str
 ) -> Figure:
-    """Draw how many plans have a cost in each range, of which the first two texts are the ends."""
+    """Draw the number of plans per range of costs; a range starts with its two ends as text."""
     rows = [
         {"range": n, "count": count, "says": f"{low} to {high}: {text} plans"}
         for n, ((low, high, text), count) in enumerate(zip(ranges, counts, strict=True))

@@ -35,7 +35,7 @@ _NUMBER = 36
 """Pixels of a cell that has its value."""
 
 _MAX_CELLS = 2**14
-"""More cannot be told apart, and take minutes to draw."""
+"""The maximum cells: more are illegible, and take minutes to draw."""
 
 _OFFSETS = "xOffset", "yOffset"
 _CORNER = 7, -6

@@ -31,7 +31,7 @@ _CROSSED = "M-.8,-.8L.8,.8M.8,-.8L-.8,.8"
 _UPRIGHT = "M0,-1L0,1"
 _HOURGLASS = "M-.8,-.9L.8,-.9L-.8,.9L.8,.9Z"
 
-_OF_PARTS = (
+_PART_SHAPES = (
     *("triangle-left", "triangle-right", "triangle-up", "triangle-down"),
     *(_PENTAGON, _HEXAGON, _CROSSED, _HOURGLASS),
 )
@@ -51,12 +51,12 @@ SHAPES: dict[Symbol, tuple[str, bool]] = {
 """Vega's shape of each symbol, and whether it is filled."""
 
 
-def shape_of(own: Symbol) -> tuple[str, bool]:
+def shape_of(symbol: Symbol) -> tuple[str, bool]:
     """Return a symbol's shape, and whether it is filled; parts of H1 take some by turns."""
-    if own in SHAPES:
-        return SHAPES[own]
+    if symbol in SHAPES:
+        return SHAPES[symbol]
     # Of neighbouring stages two differ.
-    return _OF_PARTS[(int(own.ascii_glyph) - 1) % len(_OF_PARTS)], True
+    return _PART_SHAPES[(int(symbol.ascii_glyph) - 1) % len(_PART_SHAPES)], True
 
 
 def marks(

@@ -109,7 +109,7 @@ def fronts(
     data: dict[str, Rows] = {"steps": [*rows, *ends], "points": rows}
     layers = [
         mark("steps", "line", x, y, colour, interpolate="step-after", strokeWidth=1.5),
-        # Each smaller than the last, since fronts may share points.
+        # Each smaller than the previous one, since fronts may share points.
         *(
             mark(
                 "points",
@@ -153,7 +153,7 @@ def time_and_memory(configurations: Configurations) -> Figure:
         f"{len(in_stages):,} {which}": (in_stages, SERIES[2]),
     }
     room = (configurations.capacity - configurations.margin) / size
-    # Those at one place look like one.
+    # Points at one place look like one.
     places = dict.fromkeys(
         (float(f"{dot.memory / size:.4g}"), float(f"{dot.seconds / second:.4g}"), what)
         for what, (dots, _) in kinds.items()
@@ -218,7 +218,7 @@ def _pixels(value: float, ends: tuple[float, float], length: int) -> float:
 
 
 def near(places: Sequence[tuple[float, float]], label: tuple[int, int]) -> list[list[int]]:
-    """Return the numbers of places, in pixels, whose labels would lie on one another.
+    """Return the groups of places, in pixels, whose labels would overlap.
 
     Parameters
     ----------

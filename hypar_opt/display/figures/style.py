@@ -87,7 +87,7 @@ def of(name: str, where: str = "") -> alt.Chart:
 
 
 SAYS = (alt.Tooltip("says:N"), alt.Description("says:N"))
-"""What is shown of a mark under the pointer, and read aloud: the field ``says`` of its row."""
+"""The text of a mark under the pointer, also read aloud: the field ``says`` of its row."""
 
 
 def mark(name: str, kind: str, *channels: Any, where: str = "", **look: Any) -> alt.Chart:
@@ -181,13 +181,13 @@ def row_names(name: str, y: Any) -> list[alt.Chart]:
     ]
 
 
-def name_rows(labels: Sequence[str], every: int = 1) -> Rows:
+def name_rows(labels: Sequence[str], step: int = 1) -> Rows:
     """Return the rows of `row_names`, of labels in up to two lines; of many, some of them."""
     split = [label.partition("\n") for label in labels]
     return [
         {"line": n, "first": first, "second": second}
         for n, (first, _, second) in enumerate(split)
-        if n % every == 0
+        if n % step == 0
     ]
 
 
@@ -221,9 +221,9 @@ def short(value: float) -> float:
     return float(f"{value:.9g}")
 
 
-def evenly(count: int, most: int) -> list[range]:
-    """Return the fewest runs of positions of about equal length, at most ``most`` each."""
-    size = max(-(-count // max(-(-count // most), 1)), 1)
+def evenly(count: int, max_length: int) -> list[range]:
+    """Return the fewest runs of about equal length, at most ``max_length`` positions each."""
+    size = max(-(-count // max(-(-count // max_length), 1)), 1)
     return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 

@@ -39,7 +39,7 @@ from hypar_opt.units import (
 if TYPE_CHECKING:
     from hypar_opt.studies.sweep import SweepResult
 
-_OF_A_CASE = (
+_CASE_COLUMNS = (
     *("network", "array", "batch", "element_bytes", "choices", "cost", "solver", "search"),
     *("reading", "overlap"),
 )
@@ -67,7 +67,7 @@ def swept(result: SweepResult) -> Figure:
     axes = [name for name in result[0].varied if _several(rows, name)]
     axes = axes or ["batch"] * _several(rows, "batch")
     measure = "bytes" if any(row["seconds"] is None for row in rows) else "seconds"
-    varied = [name for name in _OF_A_CASE if name not in axes and _several(rows, name)]
+    varied = [name for name in _CASE_COLUMNS if name not in axes and _several(rows, name)]
     if len(axes) == 1:
         return _lines(rows, axes[0], result.keys, varied, measure)
     if len(axes) == 2:
@@ -109,14 +109,18 @@ def _measured(rows: Sequence[Row], measure: str) -> tuple[float, str, Callable[[
 
 
 def _lines(
-    rows: Sequence[Row], axis: str, keys: Mapping[str, str], own: Sequence[str], measure: str
+    rows: Sequence[Row],
+    axis: str,
+    keys: Mapping[str, str],
+    case_columns: Sequence[str],
+    measure: str,
 ) -> Figure:
     name, shown = keys.get(axis, axis), partial(cell_text, axis)
     values = list(dict.fromkeys(row[axis] for row in rows))
     numeric = all(map(_is_number, values))
     values = sorted(values) if numeric else values
     size, heading, form = _measured(rows, measure)
-    groups = _grouped(rows, own)
+    groups = _grouped(rows, case_columns)
     points = [
         {
             "x": row[axis] if numeric else shown(row[axis]),
@@ -155,13 +159,13 @@ def _map(
     rows: Sequence[Row],
     axes: Sequence[str],
     keys_in_files: Mapping[str, str],
-    own: Sequence[str],
+    case_columns: Sequence[str],
     measure: str,
 ) -> Figure:
-    if own:
+    if case_columns:
         raise HyparError(
             f"--picture: a map over {axes[0]} and {axes[1]} has one value in a cell, and the sweep"
-            f" has several of {own[0]}"
+            f" has several of {case_columns[0]}"
         )
     across, up = axes
     keys = [sorted({row[name] for row in rows}, key=lambda v: (str(type(v)), v)) for name in axes]
@@ -182,7 +186,7 @@ def _map(
     )
 
 
-def _front(rows: Sequence[Row], own: Sequence[str]) -> Figure:
+def _front(rows: Sequence[Row], case_columns: Sequence[str]) -> Figure:
     if any(row["seconds"] is None for row in rows):
         raise HyparError(
             "--picture: a front is of simulated steps; leave simulate = false out, or vary one or"
@@ -200,7 +204,7 @@ def _front(rows: Sequence[Row], own: Sequence[str]) -> Figure:
         memory, seconds = short(row["memory_bytes"] / across), short(row["seconds"] / up)
         return {"memory": memory, "seconds": seconds, "case": case, "says": says}
 
-    groups = _grouped(rows, [name for name in ("network", "array") if name in own])
+    groups = _grouped(rows, [name for name in ("network", "array") if name in case_columns])
     cases = {label or "plans": group for label, group in groups.items()}
     colours = {name: SERIES[n % 5] for n, name in enumerate(cases)} | {"Pareto front": MARK}
     x = along(alt.X, "memory", f"{MEMORY} ({unit})")

@@ -131,7 +131,7 @@ def _plan_figure(
 ) -> Figure:
     """Stack the parts of each plan's amount, a row per plan; one bar that dwarfs all is cut off."""
     size, unit = axis_unit(max(totals.values()), symbol)
-    # In full, one bar (mostly Model Parallelism's) would flatten all others.
+    # At full length, one bar (mostly Model Parallelism's) would flatten all others.
     *_, second, longest = sorted(totals.values())
     dwarfs = second and longest > _CUT_OFF_FROM * second
     # Beyond the second longest, so that a bar that is cut off is still the longest.
@@ -173,7 +173,7 @@ def timeline(step: StepResult) -> Chart:
         if staged
         else SHADES_OF_PASSES
     )
-    # What a stage exchanges inside itself is part of its passes.
+    # Exchanges inside a stage are part of its passes.
     kinds = (False,) if staged else (False, True)
     header = (
         ("stage", "computing and exchanging") if staged else ("who", "computing", "communicating")

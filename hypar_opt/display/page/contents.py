@@ -51,7 +51,7 @@ class Contents:
     cells: Cells
     """The cost of each choice: levels x layers x choices."""
     regretted: bool
-    """Whether the regrets were computed; if not, ``note`` says why."""
+    """Whether the regrets were computed; if not, ``note`` has the reason."""
     note: str
     proof: str
     """The proof of the plan's optimality, if ``proved``, or the reason why there is none."""
@@ -176,7 +176,7 @@ def _of_stages(
 
 
 def _as_proved(plan: Plan, proof: Certificate) -> Plan:
-    """Return a plan whose status is what a certificate proves, whoever claimed what before.
+    """Return a plan whose status is what a certificate proves, whatever it claimed before.
 
     Where the search chose how layers train the certificate is of fewer plans than its status: this
     then stays, but for what a file claims beyond the certificate.
@@ -192,7 +192,7 @@ def _as_proved(plan: Plan, proof: Certificate) -> Plan:
     solver, claims = plan.solver, certificate.claimed_beyond(plan, bound)
     if training_left_open(plan) and (claims is None or not solver.attribution):
         return plan
-    if bound < total and not solver.attribution:  # a search of ours may know more
+    if bound < total and not solver.attribution:  # our own search may have proved more
         return plan
     gap = float((total - bound) / total) if total else 0.0
     status = "optimal" if bound == total else "feasible"
@@ -241,7 +241,7 @@ def _simulated(
 
 
 def _why_no_proof(plan: Plan, *, limited: bool) -> str:
-    """Return why no certificate is looked for; empty if one is."""
+    """Return why no certificate is computed; empty if one is."""
     if plan.solver.status != "optimal":
         return "not looked for: the plan is not said to be optimal"
     # A certificate has a potential for every product state: choices^levels of them a layer.

@@ -143,7 +143,7 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
 
 
 def _headline_of_stages(step: PipelineResult) -> list[tuple[str, str, str]]:
-    """Return the same of a step in stages, whose baselines, without stages, are not simulated."""
+    """Return the same for a step in stages; its baselines, without stages, are not simulated."""
     cost, charged = step.plan.cost, format_si(step.closed_form, "s")
     moved = format_bytes(cost.executed_bytes or 0)
     data = f"Data Parallelism exchanges {format_bytes(cost.data_parallel_bytes)}"
@@ -171,14 +171,14 @@ def _moved(step: StepResult) -> float:
     return sum(traffic.bytes for traffic in step.levels)
 
 
-def _comparison(data: float, own: float, better: str, worse: str) -> str:
+def _comparison(data: float, amount: float, better: str, worse: str) -> str:
     """Compare with Data Parallelism in words, to three digits."""
-    if data == own or (own and format_ratio(data / own) == "1"):
+    if data == amount or (amount and format_ratio(data / amount) == "1"):
         return "as with Data Parallelism"
     # Only bytes can be 0 where Data Parallelism's are not: any step takes time and energy.
-    if not own:
+    if not amount:
         return "Data Parallelism exchanges " + format_bytes(data)
-    if data > own:
-        return f"{format_ratio(data / own)}× {better} than Data Parallelism"
-    times = f"{format_ratio(own / data)}× " if data else ""
+    if data > amount:
+        return f"{format_ratio(data / amount)}× {better} than Data Parallelism"
+    times = f"{format_ratio(amount / data)}× " if data else ""
     return f"{times}{worse} than Data Parallelism"

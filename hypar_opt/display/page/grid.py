@@ -89,11 +89,11 @@ def _words(options: Sequence[ChoiceCost]) -> str:
 
 
 def _option(
-    own: Symbol, options: Sequence[ChoiceCost], plan: Plan, regretted: bool
+    symbol: Symbol, options: Sequence[ChoiceCost], plan: Plan, regretted: bool
 ) -> dict[str, Any]:
     unit = plan.cost.unit
     priced = [option for option in options if option.extra is not None]
-    # For the layer with the least extra cost.
+    # Extra costs are of the layer with the least one.
     cheapest = min(priced, key=lambda option: option.extra or 0, default=options[0])
     layer, neighbours = (
         sum((getattr(option, part) for option in options), Fraction())
@@ -101,8 +101,8 @@ def _option(
     )
     return {
         "choice": _words(options),
-        "symbol": own.name,
-        "glyph": own.glyph,
+        "symbol": symbol.name,
+        "glyph": symbol.glyph,
         "chosen": options[0].chosen,
         "layer": _unbroken(format_page_cost(float(layer), unit)),
         "neighbours": _unbroken(format_page_cost(float(neighbours), unit)),

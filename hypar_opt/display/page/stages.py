@@ -20,7 +20,7 @@ from hypar_opt.units import (
 
 
 def stages_table(step: PipelineResult) -> dict[str, Any]:
-    """Return what each stage takes, waits and holds, as the template shows it."""
+    """Return each stage's times, waiting and memory for the template."""
     tied = ("tied",) if any(stage.tied for stage in step.stages) else ()
     times = "forward", "backward", "once", "message", *tied, "seconds"
     shared = " sums of gradients of weights that stages share, tied;" if tied else ""

@@ -104,7 +104,7 @@ def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
     ]
     rows = []
     # Totals may differ after the four digits shown; the extra cost tells them apart.
-    extras = _told_apart([plans.total - best[0].total for plans in best], unit)
+    extras = _distinguished([plans.total - best[0].total for plans in best], unit)
     for rank, (plans, extra) in enumerate(zip(best, extras, strict=True), 1):
         levels = (
             "".join(glyph(choice, ascii_only=plain) for choice in row) for row in plans.parallelism
@@ -117,7 +117,7 @@ def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
     return [table, choices_table(plan, [plans.parallelism for plans in best], heading)]
 
 
-def _told_apart(costs: Sequence[float], unit: str) -> list[str]:
+def _distinguished(costs: Sequence[float], unit: str) -> list[str]:
     """Return costs as texts that differ if the costs do."""
     texts = [format_cost(cost, unit) for cost in costs]
     if len(set(texts)) == len(set(costs)):

@@ -58,26 +58,30 @@ def _topology(array: Array) -> str:
     return array.topology.kind
 
 
-def _accelerator(array: Array, own: Accelerator) -> list[tuple[str, str]]:
-    units = f" of {own.units:,} units" if own.units > 1 else ""
-    peak = own.units * own.operations
-    if own.pe_array is not None:
-        mapped = f"row-stationary on {own.pe_array.rows}x{own.pe_array.columns} elements a unit"
+def _accelerator(array: Array, device: Accelerator) -> list[tuple[str, str]]:
+    units = f" of {device.units:,} units" if device.units > 1 else ""
+    peak = device.units * device.operations
+    if device.pe_array is not None:
+        mapped = (
+            f"row-stationary on {device.pe_array.rows}x{device.pe_array.columns} elements a unit"
+        )
     else:
-        where = "in every layer" if own.gemm is None else "in large matrix products"
-        mapped = f"{format_number(100 * float(own.utilisation or own.gemm or 0))} % of it {where}"
-        mapped += f", {format_number(100 * own.conv)} % in convolutions" if own.conv else ""
+        where = "in every layer" if device.gemm is None else "in large matrix products"
+        mapped = (
+            f"{format_number(100 * float(device.utilisation or device.gemm or 0))} % of it {where}"
+        )
+        mapped += f", {format_number(100 * device.conv)} % in convolutions" if device.conv else ""
     rows = [
         (f"peak{units}", f"{format_si(float(peak), 'OP/s')}, {mapped}"),
-        ("DRAM", f"{format_bytes(own.dram_capacity)}, {format_rate(own.dram_bandwidth)}"),
+        ("DRAM", f"{format_bytes(device.dram_capacity)}, {format_rate(device.dram_bandwidth)}"),
     ]
-    if own.vaults > 1:
-        rows.append(("vaults", f"{own.vaults}"))
-    if own.gemm is not None:
-        parts = [f"{format_number(100 * (own.elementwise or 1))} % of the DRAM's bandwidth"]
-        parts += [f"{format_si(float(own.launch), 's')} to launch"] if own.launch else []
-        parts += [f"{format_si(float(own.host), 's')} on the host"] if own.host else []
-        rows.append(("kernels", ", ".join([*parts, f"attention {own.attention or 'fused'}"])))
+    if device.vaults > 1:
+        rows.append(("vaults", f"{device.vaults}"))
+    if device.gemm is not None:
+        parts = [f"{format_number(100 * (device.elementwise or 1))} % of the DRAM's bandwidth"]
+        parts += [f"{format_si(float(device.launch), 's')} to launch"] if device.launch else []
+        parts += [f"{format_si(float(device.host), 's')} on the host"] if device.host else []
+        rows.append(("kernels", ", ".join([*parts, f"attention {device.attention or 'fused'}"])))
     if array.energy is None:
         return [*rows, ("energy", "not stated")]
     energies = ((key, getattr(array.energy, key)) for key in _ENERGIES)

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from hypar_opt.studies.batches.ranges import BatchRange
 
 _NAMED = 3
-"""Layers that change together and are named."""
+"""The maximum number of layers named that change together."""
 
 
-def batches_view(every: AllBatches) -> RenderableType:
-    """Show the ranges of batches, what a plan moves at the first of them, and what changes there.
+def batches_view(batches: AllBatches) -> RenderableType:
+    """Show the ranges of batches, with the bytes and changes at the first batch of each.
 
     A layer's choices are a letter for each level, H1 first.
     """
-    problem = every.problem
+    problem = batches.problem
     columns: list[Column] = [
         ("batches", str),
         ("communication", format_bytes),
@@ -33,18 +33,18 @@ def batches_view(every: AllBatches) -> RenderableType:
         ("changes", str),
     ]
     lines = []
-    for piece in every:
+    for piece in batches:
         moved, data = piece.bytes_at(piece.first), piece.data_parallel_bytes_at(piece.first)
         ratio = float(data / moved) if moved else None
         smaller = piece.first - piece.every
-        before = every.at(smaller) if smaller >= every.lo else None
-        lines.append((_range(piece), moved, data, ratio, _changes(every, before, piece)))
-    plans = "1 plan" if every.plans == 1 else f"{every.plans:,} plans"
+        before = batches.at(smaller) if smaller >= batches.lo else None
+        lines.append((_range(piece), moved, data, ratio, _changes(batches, before, piece)))
+    plans = "1 plan" if batches.plans == 1 else f"{batches.plans:,} plans"
     letters = ", ".join(f"{choice[0]} {choice}" for choice in problem.choices)
     return Group(
         Text(
-            f"{every.network.name}: {problem.hierarchy.shown} accelerators, reading"
-            f" {problem.reading}: {plans} for batches {every.lo:,} to {every.hi:,}"
+            f"{batches.network.name}: {problem.hierarchy.shown} accelerators, reading"
+            f" {problem.reading}: {plans} for batches {batches.lo:,} to {batches.hi:,}"
         ),
         new_table(columns, lines),
         Text(f"Bytes are those of the first batch of a range. Choices at H1 to Hn: {letters}."),
@@ -58,13 +58,13 @@ def _range(piece: BatchRange) -> str:
     return f"{piece.first:,} to {piece.last:,}{step}"
 
 
-def _changes(every: AllBatches, before: BatchRange | None, piece: BatchRange) -> str:
-    """Return the layers whose choices differ from those of smaller batches, with both."""
+def _changes(batches: AllBatches, before: BatchRange | None, piece: BatchRange) -> str:
+    """Return the layers whose choices change from those of smaller batches, with both choices."""
     if before is None:
         return "-"
     groups: dict[str, list[str]] = {}
-    states = (map("".join, zip(*every.letters(rows), strict=True)) for rows in (before, piece))
-    for layer, old, new in zip(every.layers, *states, strict=True):
+    states = (map("".join, zip(*batches.letters(rows), strict=True)) for rows in (before, piece))
+    for layer, old, new in zip(batches.layers, *states, strict=True):
         if old != new:
             groups.setdefault(f"{old} to {new}", []).append(layer)
     named = []

@@ -14,7 +14,7 @@ from hypar_opt.display.terminal.console import Column, new_table, table_of, unbr
 from hypar_opt.plan.configuration import key_value_heads
 from hypar_opt.results import Columns
 from hypar_opt.search.degrees import Candidate
-from hypar_opt.studies.configurations import ROW, cuts_in_short, in_words, recomputation
+from hypar_opt.studies.configurations import ROW, abbreviated_cuts, in_words, recomputation
 from hypar_opt.units import COUNT, format_bytes, format_percent, format_si
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def configurations_view(configurations: Configurations) -> RenderableType:
-    """Show the fastest configurations, between what was searched and what bounds all plans."""
+    """Show the fastest configurations, below what was searched and above the bound."""
     entries = (*configurations, *configurations.unfit)
     rows = [configurations.row(entry) | _in_short(configurations, entry) for entry in entries]
     numbers = [*range(1, len(configurations) + 1), *[None] * len(configurations.unfit)]
@@ -96,10 +96,10 @@ def _shown(configurations: Configurations) -> Columns:
 
 
 def _in_short(configurations: Configurations, entry: Evaluated | Candidate) -> dict[str, Any]:
-    """Return the cells that say a row's values in another way, or leave them out."""
+    """Return the cells whose text abbreviates or omits a row's values."""
     configuration, is_best = entry.configuration, entry is configurations.best
     return {
-        "cuts": cuts_in_short(configuration.cuts) or None,
+        "cuts": abbreviated_cuts(configuration.cuts) or None,
         "recompute": recomputation(configuration, configurations.blocks),
         **({"spare": None} if entry.memory > configurations.capacity else {}),
         **({"over_first": None} if is_best else {}),
@@ -107,7 +107,7 @@ def _in_short(configurations: Configurations, entry: Evaluated | Candidate) -> d
 
 
 def _notes(configurations: Configurations) -> Iterator[str]:
-    """Yield what bounds all plans, and what configurations without sharded weights need."""
+    """Yield notes on the bound over all plans, and on configurations without sharded weights."""
     if configurations.unfit:
         yield "Bytes instead of a time: none fits; this is the least memory that one takes."
     if not configurations.complete:

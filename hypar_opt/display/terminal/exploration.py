@@ -20,7 +20,7 @@ from hypar_opt.display.terminal.plan import legend_line
 from hypar_opt.plan.plan import Plan, columns_of
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.results import Form
-from hypar_opt.studies.advice import as_executed
+from hypar_opt.studies.advice import executed_note
 from hypar_opt.studies.exploration import Exploration
 from hypar_opt.units import COUNT, format_cost, format_ratio
 
@@ -39,9 +39,9 @@ def exploration_view(exploration: Exploration, *, relative: bool = False) -> Ren
     """
     plan, ties = exploration.plan, exploration.ties
     # If the solver's plan is the first of the best, one note is enough.
-    notes = [as_executed(exploration.own.cost)]
+    notes = [executed_note(exploration.own.cost)]
     if exploration.first != exploration.own:
-        notes.append(as_executed(exploration.first.cost, "the first of the best"))
+        notes.append(executed_note(exploration.first.cost, "the first of the best"))
     plans = exploration.best_plans()
     listed = f"the first {len(plans)} of {ties:,}" if ties > len(plans) else "all"
     best = _digits if is_short_chain(plan) else _glyphs

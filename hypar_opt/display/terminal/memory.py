@@ -17,39 +17,41 @@ if TYPE_CHECKING:
     from hypar_opt.simulator.device_memory import DeviceMemory
 
 
-def memory_view(held: DeviceMemory) -> RenderableType:
+def memory_view(memory: DeviceMemory) -> RenderableType:
     """Show what an accelerator holds, by layer and by category, and whether it fits."""
-    plan, total = held.plan, format_bytes(held.total)
+    plan, total = memory.plan, format_bytes(memory.total)
     columns: list[Column] = [
         ("layer", str),
         *((name, format_nonzero_bytes) for name in CATEGORIES.values()),
     ]
-    lines = [(name, *(amounts[key] for key in CATEGORIES)) for name, amounts in layer_memory(held)]
-    totals = [("total", *(held.categories[name] for name in CATEGORIES))]
-    how = trained(held.options, plan)
-    stages = [table_of(STAGES_HELD, held.stages)] if held.stages else []
+    lines = [
+        (name, *(amounts[key] for key in CATEGORIES)) for name, amounts in layer_memory(memory)
+    ]
+    totals = [("total", *(memory.categories[name] for name in CATEGORIES))]
+    how = trained(memory.options, plan)
+    stages = [table_of(STAGES_HELD, memory.stages)] if memory.stages else []
     notes = [Text(how, style="dim")] if how else []
     return Group(
-        Text(f"{plan.network.name}: {total} {held.per_accelerator}, batch {plan.batch}"),
+        Text(f"{plan.network.name}: {total} {memory.per_accelerator}, batch {plan.batch}"),
         *notes,
         Text(),
         new_table(columns, lines, totals=totals),
         Text(),
         *(part for table in stages for part in (table, Text())),
-        Text(_moment(held)),
-        Text(f"Memory: {held.fit}."),
+        Text(_moment(memory)),
+        Text(f"Memory: {memory.fit}."),
     )
 
 
-def trains(held: DeviceMemory) -> str:
-    """Return, as part of a sentence, how a plan trains, and what a device then holds."""
-    how = trained(held.options, held.plan) or "the whole batch at once"
-    return f"{how}: {held.fit}"
+def training_phrase(memory: DeviceMemory) -> str:
+    """Return a phrase on a plan's training settings, and the memory that a device then needs."""
+    how = trained(memory.options, memory.plan) or "the whole batch at once"
+    return f"{how}: {memory.fit}"
 
 
-def _moment(held: DeviceMemory) -> str:
-    moment = held.moment
-    between = "feature maps between layers" if held.plan.inference else "errors between layers"
+def _moment(memory: DeviceMemory) -> str:
+    moment = memory.moment
+    between = "feature maps between layers" if memory.plan.inference else "errors between layers"
     parts = {
         "recomputed tensors": moment.recomputed,
         "gathered weights and gradients": moment.gathered,

@@ -15,7 +15,7 @@ from hypar_opt.display.labels import cost_name, level_costs, total_costs
 from hypar_opt.display.plan_grid import GridRow, PlanGrid, Stored, is_short_chain, plan_grid
 from hypar_opt.display.terminal.plan import baselines_of, plan_title
 from hypar_opt.plan.plan import Plan
-from hypar_opt.studies.advice import as_executed
+from hypar_opt.studies.advice import executed_note
 from hypar_opt.units import format_cost
 
 SCROLLED = '<div style="overflow-x:auto">'
@@ -119,7 +119,7 @@ def plan_html(plan: Plan) -> str:
     grid = plan_grid(plan, stored=Stored.ALL, runs=not is_short_chain(plan))
     heads = ["layer", *plan.level_names, *(["stored"] if grid.layouts else [])]
     head = "".join(f'<th scope="col" style="{_LEVEL}">{name}</th>' for name in heads)
-    executed = Text(as_executed(plan.cost) or "")
+    executed = Text(executed_note(plan.cost) or "")
     return "\n".join(
         [
             "<div>",
@@ -201,5 +201,5 @@ def _legend(before: str, entries: list[tuple[Symbol, str]]) -> str:
     return f"<p>{before}{_GAP.join(swatches)}</p>"
 
 
-def _colours(own: Symbol) -> str:
-    return f"background:{own.light.fill};color:{own.light.ink}"
+def _colours(symbol: Symbol) -> str:
+    return f"background:{symbol.light.fill};color:{symbol.light.ink}"

@@ -22,12 +22,12 @@ from hypar_opt.display.labels import (
 )
 from hypar_opt.display.plan_grid import Stored, is_short_chain, plan_grid
 from hypar_opt.display.terminal.console import Column, ascii_only, new_table, texts
-from hypar_opt.display.terminal.memory import trains
+from hypar_opt.display.terminal.memory import training_phrase
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.share_of_group import SHARES
 from hypar_opt.search.free_modes import has_wider_choices
 from hypar_opt.search.shares import LEAST
-from hypar_opt.studies.advice import as_executed, refused_baselines
+from hypar_opt.studies.advice import executed_note, refused_baselines
 from hypar_opt.studies.memory import memory
 from hypar_opt.units import format_cost, format_percent, format_ratio, format_si
 from hypar_opt.workload.parallelism import PART_WORDS
@@ -85,7 +85,7 @@ def plan_view(
         )
     parts += [Text(), *baselines_of(plan)]
     # In readings other than `executed`, the total is not the bytes of a run.
-    executed = as_executed(plan.cost)
+    executed = executed_note(plan.cost)
     if executed is not None:
         parts.append(Text(executed))
     if plan.share is not None:
@@ -101,7 +101,7 @@ def _in_words(plan: Plan) -> str:
     """Return the degrees of a plan's parallelism, its stages, and how it trains."""
     if plan.stages is not None:
         return stages_in_words(plan, plan.stages)
-    says = [degrees(plan), trains(memory(plan)) if plan.training.stated else ""]
+    says = [degrees(plan), training_phrase(memory(plan)) if plan.training.stated else ""]
     return "; ".join(filter(None, says))
 
 
@@ -145,7 +145,7 @@ def placed(plan: Plan) -> list[str]:
 
 
 def reductions(plan: Plan) -> list[str]:
-    """Return what is said of plans to run on an array without buckets, which frameworks have."""
+    """Return a note on plans for an array without gradient buckets, which frameworks have."""
     if plan.array is None or plan.inference or not plan.step_model.runnable:
         return []
     return ["no gradient bucketing"] if plan.array.description.bucket is None else []
@@ -156,17 +156,17 @@ def _element(plan: Plan) -> str:
 
 
 def _shares(plan: Plan) -> str:
-    """Return what each group of accelerators has of a layer that H1 splits."""
+    """Return a note on each group's share of a layer that H1 splits."""
     shares = zip(plan.group_shares or (), plan.groups, strict=True)
     has = (f"{share / SHARES:.2%} on {group.count:,} {group.name}" for share, group in shares)
     of_groups = ", ".join(has)
     sentence = f"A layer that H1 splits has {of_groups}"
     if all(word in PART_WORDS for word in plan.parallelism[0]):
         sentence = f"H1 splits no layer; its shares would be {of_groups}"
-    of_all = [row[LEAST] for row in plan.solver.statistics if LEAST in row]
-    if of_all and plan.cost.total:
+    least_totals = [row[LEAST] for row in plan.solver.statistics if LEAST in row]
+    if least_totals and plan.cost.total:
         # Rounded up, as it is a bound.
-        saved = ceil(10_000 * max(0.0, 1 - of_all[0] / plan.cost.total)) / 10_000
+        saved = ceil(10_000 * max(0.0, 1 - least_totals[0] / plan.cost.total)) / 10_000
         sentence += (
             f"; with other shares, plans with the same training settings save at most {saved:.2%}"
         )
@@ -176,7 +176,7 @@ def _shares(plan: Plan) -> str:
 
 
 def _overlapped(plan: Plan, with_overlap: WithOverlap) -> str:
-    """Return what is known of the time with overlap."""
+    """Return a note on the time with overlap."""
     seconds = format_si(with_overlap.seconds, "s")
     says = f"A step takes {seconds} with overlap ({with_overlap.overlap})"
     attribution = plan.solver.attribution
@@ -195,7 +195,7 @@ def _overlapped(plan: Plan, with_overlap: WithOverlap) -> str:
 
 
 def _widened(plan: Plan) -> str:
-    """Return of what plans bounds are, where choices are wider than the default."""
+    """Return a note on the plans that bounds hold for, if choices are wider than the default."""
     choices, default = ", ".join(plan.choices), ", ".join(plan.step_model.choices)
     pins = ", and with its pins of layers that are whole" if plan.constraints.fix else ""
     says = f"A configuration is faster than all plans of the choices {default}, so bounds cover"

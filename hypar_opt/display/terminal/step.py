@@ -15,7 +15,7 @@ from hypar_opt.display.terminal.plan import placed, reductions
 from hypar_opt.plan.trained import trained
 from hypar_opt.simulator.pipeline_result import STAGES, PipelineResult
 from hypar_opt.simulator.result import StepResult
-from hypar_opt.studies.advice import as_executed
+from hypar_opt.studies.advice import executed_note
 from hypar_opt.units import JOULES, SECONDS, format_bytes, format_percent, format_share, format_si
 
 _OVERLAPPED = {
@@ -28,7 +28,8 @@ _OVERLAPPED = {
 _SECONDS: tuple[Column, ...] = (("compute", SECONDS), ("communication", SECONDS))
 
 _LOCKSTEP = 1e-9
-"""Relative: the simulator and the closed form sum the same seconds in different orders."""
+"""The relative difference of simulator and closed form, which sum the same seconds in different
+orders."""
 
 
 def step_view(step: StepResult) -> RenderableType:
@@ -46,7 +47,7 @@ def step_view(step: StepResult) -> RenderableType:
         _bottleneck(step),
         *_experts(step),
         *_memory(step),
-        as_executed(plan.cost),
+        executed_note(plan.cost),
     )
     all_reduce = f"{step.collective} all-reduce"
     options = [f"reading {plan.cost.reading}", all_reduce, _OVERLAPPED[step.overlap]]
@@ -64,7 +65,7 @@ def step_view(step: StepResult) -> RenderableType:
 
 
 def pipeline_view(step: PipelineResult) -> RenderableType:
-    """Show what each stage of a simulated step takes, waits and holds."""
+    """Show the times, waiting and memory of each stage of a simulated step."""
     plan, seconds = step.plan, format_si(step.seconds, "s")
     tied = max(stage.tied for stage in step.stages)
     batches = plan.training.micro_batches or 1
@@ -85,7 +86,7 @@ def pipeline_view(step: PipelineResult) -> RenderableType:
         *([Text(f"Summing gradients of shared weights takes {sums}.")] if tied else []),
         Text(f"Charged {charged} without overlap. Stages wait {bubble} on average."),
         *(Text(sentence) for sentence in _memory(step)),
-        Text(as_executed(plan.cost) or ""),
+        Text(executed_note(plan.cost) or ""),
     )
 
 

@@ -186,9 +186,9 @@ def _reason(reason: str) -> str:
 
 def _caption(rows: Comparison, varying: set[str], *, executed: bool) -> str:
     """Return a note on the reading of the amounts, and the values that all rows share."""
-    readings = {row.reading for row in rows if not row.is_of_three_choices}
+    readings = {row.reading for row in rows if not row.has_output_parallelism}
     reading = f"the reading {rows[0].reading}" if len(readings) == 1 else "each array's reading"
-    if executed and any(row.is_of_three_choices for row in rows):
+    if executed and any(row.has_output_parallelism for row in rows):
         reading += " (columns executed, and plans of three choices: by the reading executed)"
     elif executed:
         reading += " (columns executed: by the reading executed)"

@@ -80,12 +80,12 @@ class StoredAxis:
 
 
 def split_by(layouts: Layouts, wanted: Layout) -> tuple[int, ...]:
-    """Return the levels at which a tensor has a layout."""
+    """Return the levels at which a tensor has a given layout."""
     return tuple(level for level, layout in enumerate(layouts) if layout is wanted)
 
 
 class _Tie(NamedTuple):
-    """``outer`` has ``repeats`` runs of ``inner``'s indices, each of them ``scale`` times."""
+    """``outer`` repeats ``inner``'s indices ``repeats`` times, each ``scale`` times in a row."""
 
     inner: int
     outer: int
@@ -114,13 +114,13 @@ class AxisTies:
         return len(self._sizes) - 1
 
     def split(self, axis: int, levels: Iterable[int]) -> None:
-        """Have levels split an axis."""
+        """Record that levels split an axis."""
         self._split[axis].update(levels)
 
     def tie(
         self, inner: int, outer: int, scale: int = 1, offset: int = 0, repeats: int = 1
     ) -> None:
-        """Say that every index of ``inner`` stands for ``scale`` indices of ``outer``."""
+        """Tie two axes: every index of ``inner`` stands for ``scale`` indices of ``outer``."""
         self._ties.append(_Tie(inner, outer, scale, offset, repeats))
 
     def solve(self) -> list[StoredAxis]:
@@ -129,7 +129,7 @@ class AxisTies:
         Raises
         ------
         HyparError
-            Naming an axis that its levels cannot split into equal parts.
+            With an axis that its levels cannot split into equal parts.
         """
         axes = []
         tied = self._tied_levels()
@@ -152,7 +152,7 @@ class AxisTies:
         return axes
 
     def _tied_levels(self) -> list[set[int]]:
-        # Both ends of a tie are split alike: a connected component shares one set.
+        # Tied axes are split by the same levels: a connected component shares one set.
         together = [(levels, [axis]) for axis, levels in enumerate(self._split)]
         for tie in self._ties:
             inner, outer = together[tie.inner], together[tie.outer]

@@ -1,4 +1,4 @@
-"""The tensors of several readers that a program in JAX gathers again, and what it leaves out."""
+"""The shared tensors that a JAX program gathers again, and its differences from the plan."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 
-def in_jax(program: Program) -> tuple[Program, Sequence[str]]:
-    """Return a program as JAX runs it, and what is not as in the plan, as phrases.
+def adapted_to_jax(program: Program) -> tuple[Program, Sequence[str]]:
+    """Return a program as JAX runs it, and its differences from the plan, as phrases.
 
-    Readers of a tensor that follow one another, and move nothing forward themselves, run again from
-    what its writer left, so that the tensor is gathered again. Others keep it as they read it.
+    If a tensor's readers are consecutive and move nothing forward themselves, they are recomputed
+    from the writer's output, so that the tensor is gathered again. Other readers keep it as they
+    read it.
     """
     workload = program.workload
     repeats, readers = workload.repeats, readers_of(workload)
@@ -51,7 +52,7 @@ def in_jax(program: Program) -> tuple[Program, Sequence[str]]:
 
 @lru_cache(maxsize=16)
 def readers_of(workload: Workload) -> Mapping[int, Sequence[int]]:
-    """Return the positions of the layers that read each tensor that is converted again."""
+    """Return the positions of the readers of each tensor that is gathered again."""
     readers: dict[int, list[int]] = {}
     for edge in workload.boundaries:
         if workload.repeats.recomputed.get(edge.source) == CONVERTED:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 BETWEEN: Mapping[int, tuple[Layout, ...]] = MappingProxyType(
     {0: (), 1: (TOKEN,), 2: (ROW, COLUMN), 3: (TOKEN, EXPERT)}
 )
-"""What may split the dimensions between batch and channels, given their number: not slots."""
+"""The layouts that may split the dimensions between batch and channels, by their number; slots are
+never split."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,7 @@ class NetworkMaps:
 
     @cached_property
     def mirrors_tokens(self) -> bool:
-        """Whether parts of sequences have tokens of both ends, as under a causal mask."""
+        """Whether parts of sequences are mirrored, to balance a causal mask."""
         of_tokens = bool(levels_by(self.program, TOKEN)) and self.program.shares is None
         return of_tokens and are_mirrored(self.program.workload, self.hierarchy.accelerators)
 
@@ -107,7 +108,7 @@ class NetworkMaps:
         return self.input_positions(source) if source < 0 else self.positions[source]
 
     def unpooled(self, source: int) -> tuple[int, ...]:
-        """Return the rows and columns that a layer writes before a pool that is fused with it."""
+        """Return the rows and columns that a layer writes before its fused pool."""
         if source < 0 or self.network.layers[source].fused_pool is None:
             return ()
         written = self.layer_maps[source].output
@@ -115,7 +116,7 @@ class NetworkMaps:
         return (written.height, written.width)
 
     def read_from(self, position: int, source: int) -> int:
-        """Return the node whose tensor a layer reads: a layer, or the one that readers share."""
+        """Return the node whose tensor a layer reads: a layer, or a shared tensor."""
         workload, number = self.program.workload, self.network.sources[position].index(source)
         boundary = workload.boundary_of_input[position + self.shared, number]
         return workload.boundaries[boundary].source

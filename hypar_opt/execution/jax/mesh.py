@@ -1,4 +1,4 @@
-"""The axes of a JAX mesh: a plan's levels by the names of the field, levels alike as one axis.
+"""The axes of a JAX mesh: a plan's levels under their usual names, equal levels joined.
 
 A level is named after what the products of weights do there, if all of them do the same: data,
 tensor, context or spatial parallelism. At a level of expert parallelism the experts' weights are
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 _NAMES = FrozenDict({DATA: "dp", TENSOR: "tp", CONTEXT: "cp", IMAGES: "spatial"})
 
 _OTHERS = FrozenDict({DATA: "batch", CONTEXT: "token"})
-"""What the products beside those of experts are split by at a level of expert parallelism."""
+"""How matrix products other than experts' are split at a level of expert parallelism."""
 
 _SHARDS, _COPIES = "fsdp", "dp_replicate"
-"""Axes of data parallelism: those that shard weights, and those between copies of the shards."""
+"""The axes of data parallelism: over shards of weights, and over replicas of the shards."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class MeshAxis:
     levels
         The plan's levels that it joins, from 0 for H1, one after the other.
     meaning
-        What it is for, as a phrase.
+        Its purpose, as a phrase.
     """
 
     name: str
@@ -49,7 +49,7 @@ class MeshAxis:
     meaning: str
 
     def said(self, hierarchy: Hierarchy) -> str:
-        """Return what the axis is, given the parts of the plan's levels."""
+        """Return a description of the axis, given the parts of the plan's levels."""
         first, last = self.levels[0] + 1, self.levels[-1] + 1
         of = f"H{first}" if first == last else f"H{first}-H{last}"
         return f"{self.name} ({of}, {hierarchy.parts(self.levels)} parts): {self.meaning}"
@@ -60,15 +60,15 @@ AxesOf = Callable[["Program"], Axes]
 
 
 def level_axes(program: Program) -> Axes:
-    """Return an axis for each level, by its number."""
+    """Return one axis per level, named by its number."""
     return [MeshAxis(f"h{n + 1}", (n,), "") for n in range(program.hierarchy.levels)]
 
 
 def mesh_axes(program: Program, *, as_planned: bool = True) -> Axes:
     """Return the axes of a program's mesh, the topmost first.
 
-    Consecutive levels of one name are one axis if every layer has the same choice at them, and
-    shards the same.
+    Consecutive levels of one name are joined if every layer has the same choice and sharding at
+    them.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def mesh_axes(program: Program, *, as_planned: bool = True) -> Axes:
 
 
 def on_axes(program: Program, axes: Axes) -> Program:
-    """Return a program whose levels are the axes of a mesh: it moves the same between devices."""
+    """Return an equivalent program whose levels are the axes of a mesh."""
     axis_of = {level: n for n, axis in enumerate(axes) for level in axis.levels}
     repeats = program.workload.repeats
     sharded = {
@@ -136,7 +136,7 @@ def _kind(program: Program, level: int) -> tuple[str, str]:
 
 
 def _products(program: Program, level: int) -> Iterator[tuple[int, str]]:
-    """Yield the nodes that multiply by weights, but for routers, and their kind of parallelism."""
+    """Yield the nodes that multiply by weights (except routers), and their parallelism."""
     workload = program.workload
     for node in range(workload.shared, len(workload.nodes)):
         operator = workload.nodes[node].operator
@@ -146,7 +146,7 @@ def _products(program: Program, level: int) -> Iterator[tuple[int, str]]:
 
 
 def _joinable(program: Program, upper: int, lower: int, *, as_planned: bool) -> bool:
-    """Return whether two levels may be one axis: each node has one choice and one shard at both."""
+    """Return whether two levels may be one axis: every node has equal choices and shards."""
     workload, rows = program.workload, program.rows
     shard = workload.repeats.shard
     if tuple(rows[upper]) != tuple(rows[lower]):

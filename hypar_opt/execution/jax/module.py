@@ -166,7 +166,7 @@ def _words(shard: Sequence[str]) -> str:
 
 
 def _header(
-    sharded: ShardedNetwork, title: str, said: Mapping[str, Sequence[str]], element_bytes: int
+    sharded: ShardedNetwork, title: str, notes: Mapping[str, Sequence[str]], element_bytes: int
 ) -> str:
     hierarchy = sharded.hierarchy
     devices, places, input_note = hierarchy.accelerators, "tokens", ""
@@ -177,7 +177,7 @@ def _header(
             " it: each device cuts out its own."
         )
     arrays = textwrap.fill(
-        f"{sharded.axes_said} Along its batch, its {places} and its channels an array has a"
+        f"{sharded.axes_description} Along its batch, its {places} and its channels an array has a"
         " dimension for each axis, which is 1 where the axis never splits them, so that a"
         f" PartitionSpec says which axis splits what. Exchanges are explicit.{input_note}",
         _WIDTH - 4,
@@ -195,7 +195,7 @@ of the processor.
 {arrays}
 Elements are of {kind}{counted}.
 """
-    for heading, phrases in said.items():
+    for heading, phrases in notes.items():
         if phrases:
             words += f"\n{heading}:\n\n"
             words += "".join(

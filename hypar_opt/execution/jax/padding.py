@@ -1,4 +1,4 @@
-"""Batches whose parts are not equal, padded: each part has as many images as the largest."""
+"""Padding of batches that divide unevenly: every part gets as many images as the largest."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class PaddedBatch(NamedTuple):
-    """A plan's program, the same program of a batch in equal parts, and what is in these.
+    """A plan's program, the same program for the padded batch, and the images in it.
 
     Parameters
     ----------
     images : (padded batch,)
-        The image in each place; -1 for padding.
+        The image at each position; -1 for padding.
     """
 
     planned: Program
@@ -35,7 +35,7 @@ class PaddedBatch(NamedTuple):
 
     @property
     def said(self) -> str:
-        """A sentence for whoever runs the program."""
+        """A note for users of the program."""
         return (
             f"{self.done}, which move what a plan of as many does; padding has no part in the"
             " loss, the gradients and the statistics of batch norms. Its arrays are padded by"
@@ -44,21 +44,21 @@ class PaddedBatch(NamedTuple):
 
     @property
     def done(self) -> str:
-        """What is padded, and to how many images, as the beginning of a sentence."""
+        """The beginning of a sentence: what is padded, and to how many images."""
         workload = self.planned.workload
         part = "A batch" if workload.repeats.micro_batches == 1 else "Each micro-batch"
         size = self.images.size
         return f"{part} of {workload.batch} is padded to {size} images in equal parts"
 
     def of(self, array: NDArray[Any], micro_batches: int) -> NDArray[Any]:
-        """Return an array of images, in order, of as many micro-batches, with padding in each."""
+        """Return an array of images padded in each of its micro-batches."""
         return np.concatenate([part[self.images] for part in np.split(array, micro_batches)])
 
 
 def padded(network: Network, program: Program) -> PaddedBatch | None:
-    """Return a padded batch whose parts have the images that virtual devices have by the program.
+    """Return the padded batch, with the same images per part as on virtual devices.
 
-    None where parts are equal.
+    None if parts are equal.
 
     Raises
     ------

@@ -28,7 +28,7 @@ from hypar_opt.plan.costs import json_number
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.order import exchanges_of_step
-from hypar_opt.workload.early_stop import needed_again, reads_back
+from hypar_opt.workload.early_stop import read_by_backward, reads_back
 from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import recomputed_by_op
@@ -48,13 +48,13 @@ ELEMENT_BYTES = 4
 """The size of the module's float32."""
 
 _FOR_INPUTS = (StepKind.ALL_REDUCE, StepKind.HALO)
-"""Exchanges of what a layer reads: of its statistics, and at the borders of images."""
+"""The exchanges of inputs: of statistics, and of halos."""
 
 _WRITTEN = Fused(attention=False)
-"""What kernels do not write in a program that is run: nothing."""
+"""The fusion in a program that is run: none."""
 
 _PLANNED = {"collective-permute": str(StepKind.HALO)}
-"""The kinds of compiled collectives that plans name otherwise."""
+"""The plan's names of compiled collectives that differ from XLA's."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class CompiledStep:
 
 
 def load(text: str, *, name: str = "model_sharded") -> ModuleType:
-    """Return an exported module, given its text; environment variables are as before.
+    """Load an exported module from its text, and restore environment variables.
 
     Raises
     ------
@@ -243,7 +243,7 @@ def _stored(sharded: ShardedNetwork, data: Data, *, shards: bool = False) -> lis
     Parameters
     ----------
     shards
-        Whether weights are as devices keep them, which may be shards.
+        Whether weights are stored as devices keep them, possibly in shards.
     """
     weights, count = {}, sharded.program.workload.repeats.micro_batches
     for name, one in trained_of(sharded).items():
@@ -268,9 +268,9 @@ def _stored(sharded: ShardedNetwork, data: Data, *, shards: bool = False) -> lis
 def traffic(
     sharded: ShardedNetwork, moved: Iterable[Moved]
 ) -> tuple[tuple[ExchangeRow, ...], Fraction, Counter[int]]:
-    """Return planned and compiled traffic, and two kinds of bytes that are in no row of it.
+    """Return planned and compiled traffic, and two kinds of bytes outside its rows.
 
-    They are the planned bytes that no weights need, and by level those that biases move.
+    Those are planned bytes that no weights' gradient needs, and the bytes of biases by level.
     """
     planned: defaultdict[tuple[int, str], Fraction] = defaultdict(Fraction)
     unused = Fraction()
@@ -292,7 +292,7 @@ def traffic(
 
 
 def _needed_exchanges(program: Program) -> Iterator[tuple[Collective, Fraction]]:
-    """Yield the exchanges of a step, each with its bytes that any weights' gradient depends on."""
+    """Yield a step's exchanges, each with the bytes that some weights' gradient needs."""
     needed = _Needed(program)
     for one in exchanges_of_step(program):
         yield one, needed.share(one) * one.elements * ELEMENT_BYTES
@@ -329,15 +329,14 @@ class _Needed:
         self._trained = trained
         again = workload.repeats.recomputed
         self._together = {node for node, first in again.items() if first is not None}
-        self._again = needed_again(workload, again, fused=_WRITTEN, trained=tuple(trained))
+        self._again = read_by_backward(workload, again, fused=_WRITTEN, trained=tuple(trained))
         block_of = {node: block[0] for block in workload.repeats.blocks for node in block}
         self._by_op = recomputed_by_op(workload, block_of, fused=_WRITTEN, trained=trained)
 
     def share(self, exchange: Collective) -> Fraction:
-        """Return how much of what a step repeats of an exchange is needed: all, half or none.
+        """Return the share of a repeated exchange that is needed: all, half or none.
 
-        Half of what moves forward where its layer runs again, and no backward pass reads what comes
-        of it.
+        Half of a forward exchange if its layer is recomputed but no backward pass reads the result.
         """
         phase, _, tensor, *_ = exchange
         if phase is Phase.FORWARD and tensor != "weights":

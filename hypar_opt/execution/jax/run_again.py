@@ -1,4 +1,4 @@
-"""The lines of a loss whose layers may run again: each group of such layers is a function."""
+"""The lines of a loss with recomputation: each recomputed group of layers is a function."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def loss_lines(lines: Lines) -> list[str]:
 
 
 def _groups(lines: Lines) -> list[list[int]]:
-    """Return the layers that run again together."""
+    """Return the groups of layers that are recomputed together."""
     groups: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for position in range(len(lines.network.layers)):
         if (run := lines.run_of(position)) is not None:
@@ -62,7 +62,7 @@ class _NamesOf:
 
 @dataclass(frozen=True)
 class _Layers:
-    """One layer, or layers that run again together."""
+    """One layer, or a group of layers that is recomputed together."""
 
     layers: Sequence[int]
     lines: Sequence[str]

@@ -66,7 +66,7 @@ def _header(
     tensors: Sequence[StoredTensor],
 ) -> str:
     said = [
-        sharded.axes_said,
+        sharded.axes_description,
         f"Shardings as hypar-opt {__version__} planned them, for a JAX program of one's own: place"
         " the parameters by `parameter_shardings`, and call `constrain` on what layers write."
         " Exchanges are then those that jax.jit inserts, which may move more than the plan's;"

@@ -56,7 +56,7 @@ _RESERVED = frozenset(
 
 
 _WIDTH = 96
-"""The width of a line, without its function's indentation."""
+"""The maximum width of a line, without its function's indentation."""
 
 
 class Lines(Values):
@@ -126,7 +126,7 @@ class Lines(Values):
             yield f"total += squared_error({variable}, {target}){share}"
 
     def _on_target(self, position: int, value: str, target: str) -> Generator[str, None, str]:
-        """Yield the line that leaves what pads the batch without a loss, and return the value."""
+        """Yield the line that masks padding of the batch from the loss, and return the value."""
         if self.sharded.padding is None:
             return value
         name = self.names[position]
@@ -173,7 +173,7 @@ class Lines(Values):
         yield from self._bordered(position, name, "with_borders")
 
     def _bordered(self, position: int, name: str, function: str) -> Iterator[str]:
-        """Yield the lines that extend a part of an image by what windows read of others."""
+        """Yield the lines that extend a part of an image by its halo."""
         layer: Any = self.network.layers[position]
         outside = ", -jnp.inf" if layer.kind == "pool" and layer.pool.kind == "max" else ""
         for part in self.parts_of_images(position):
@@ -199,7 +199,7 @@ class Lines(Values):
         return (*written.shape[:-1], channels // written.parts)
 
     def _stored(self, source: int) -> str:
-        """Return the variable of a tensor stored for several readers."""
+        """Return the variable of a shared tensor."""
         steps = self.program.input_steps(
             self.program.workload.boundary_into_shared[source + self.shared]
         )
@@ -207,7 +207,7 @@ class Lines(Values):
         return f"{self.names[source]}_stored" if moves else self.names[source]
 
     def stored(self, position: int) -> list[str]:
-        """Return the lines that convert a tensor with several readers to its stored layout."""
+        """Return the lines that convert a shared tensor to its stored layout."""
         boundary = self.program.workload.boundary_into_shared.get(position + self.shared)
         if boundary is None:
             return []
@@ -244,7 +244,7 @@ class Lines(Values):
     def _repeated(self, position: int, tensor: int | str, *, moves: bool) -> bool:
         """Return whether XLA may merge this exchange with that of another reader of the tensor.
 
-        Own weights make a layer's computation distinct; so does a number.
+        Separate weights make a layer's computation distinct, as does a number.
         """
         layer = self.network.layers[position]
         shared = {node for users in self.program.workload.weight_users.values() for node in users}

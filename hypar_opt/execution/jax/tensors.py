@@ -1,4 +1,4 @@
-"""The tensors of a plan as a sharded program stores them: their axes, and what splits each."""
+"""The tensors of a plan as a sharded program stores them: axes, and the levels that split them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.index_labels import levels_by
 from hypar_opt.execution.jax.axes import StoredAxis
-from hypar_opt.execution.jax.gathers import in_jax
+from hypar_opt.execution.jax.gathers import adapted_to_jax
 from hypar_opt.execution.jax.maps import BETWEEN, NetworkMaps
 from hypar_opt.execution.jax.mesh import Axes, AxesOf, mesh_axes, on_axes
 from hypar_opt.execution.jax.padding import PaddedBatch, padded
@@ -117,7 +117,7 @@ class ShardedNetwork(NetworkMaps):
     Parameters
     ----------
     by_level
-        The same program with the plan's levels, of which the mesh may have several as one axis.
+        The same program with the plan's levels, several of which may be one axis of the mesh.
     axes
         The axes of the mesh.
     padding
@@ -151,7 +151,7 @@ class ShardedNetwork(NetworkMaps):
 
     @property
     def planned(self) -> Program:
-        """The plan's own program: `by_level`, but for a batch that is padded."""
+        """The plan's own program: `by_level`, unless the batch is padded."""
         return self.padding.planned if self.padding else self.by_level
 
     def axis(self, level: int) -> str:
@@ -163,7 +163,7 @@ class ShardedNetwork(NetworkMaps):
         return f"({', '.join(map(self.axis, levels))}{',' if len(levels) == 1 else ''})"
 
     @property
-    def axes_said(self) -> str:
+    def axes_description(self) -> str:
         """The sentences on the mesh for the docstring of an exported file."""
         hierarchy = self.by_level.hierarchy
         said = "; ".join(axis.said(hierarchy) for axis in self.axes)
@@ -212,7 +212,7 @@ class ShardedNetwork(NetworkMaps):
         return self.split.axes[self.split.places[EXPERT, size]]
 
     def halos(self, position: int) -> tuple[Halo, ...]:
-        """Return what a layer reads at the borders of parts of images, if it reads images in parts.
+        """Return the halos of a layer that reads images in parts.
 
         Of the network's input, too.
         """
@@ -228,7 +228,7 @@ class ShardedNetwork(NetworkMaps):
     def of(
         cls, network: Network, program: Program, *, pads: bool = True, axes_of: AxesOf = mesh_axes
     ) -> ShardedNetwork:
-        """Return a network with a plan's layouts; where its batch is too small, others as good.
+        """Return a network with a plan's layouts, or equivalent ones if its batch is too small.
 
         Partial sums that are reduce-scattered and all-gathered are split by batch in between, if
         levels can split it evenly.
@@ -240,7 +240,7 @@ class ShardedNetwork(NetworkMaps):
         axes_of
             Returns the axes of a program's mesh.
         """
-        program, differences = in_jax(program)
+        program, differences = adapted_to_jax(program)
         images = program.hierarchy.parts(levels_by(program, BATCH))
         program = replace(program, by_batch=program.workload.batch % images == 0)
         padding = padded(network, program) if pads else None

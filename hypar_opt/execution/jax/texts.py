@@ -17,12 +17,12 @@ def program() -> str:
 
 
 def step() -> str:
-    """Return the text of a step that repeats nothing and shards nothing."""
+    """Return the text of a step without micro-batches, recomputation or sharding."""
     return _template("step.py.txt")
 
 
 def trained() -> str:
-    """Return the text of a step that does, with its placeholders."""
+    """Return the text of a step with any of these, with its placeholders."""
     return _template("trained.py.txt")
 
 
@@ -37,7 +37,7 @@ def again(*, all_of: bool, by_op: bool) -> list[str]:
     Parameters
     ----------
     all_of, by_op
-        Whether all of some layers runs again, and of some all but products.
+        Whether some layers are fully recomputed, and whether some are except for products.
     """
     files = ["part_of"] * (all_of or by_op) + ["again"] * all_of + ["again_by_op"] * by_op
     return [_template(f"{name}.py.txt") for name in files]
@@ -49,7 +49,7 @@ def main(*, biases: bool) -> str:
     Parameters
     ----------
     biases
-        Whether it has any, whose bytes are said apart.
+        Whether it has biases, whose bytes are reported separately.
     """
     said = _template("biases.py.txt") if biases else ""
     return filled(_template("main.py.txt"), {"    # What biases move\n": said})

@@ -97,7 +97,7 @@ def _below_heads(heads: Parts, queries: Parts) -> tuple[Parts, ...]:
 
 
 def _check_queries(maps: NetworkMaps, axes: Sequence[StoredAxis], shapes: Sequence[Shapes]) -> None:
-    """Refuse attention whose queries do not follow its keys' parts, since parts are contiguous.
+    """Check that attention's queries are split as its key-value heads, in contiguous parts.
 
     They do where a key-value head is in each part of the outermost levels of all their features.
     """
@@ -172,7 +172,7 @@ class _Tying:
                     self.ties.split(self._place(layout, size, source), split_by(layouts, layout))
 
     def _place(self, layout: Layout, size: int, source: int) -> int:
-        """Return the axis of so many tokens, or experts: one for all layers."""
+        """Return the axis of a number of tokens, or experts, which all layers share."""
         if (layout, size) not in self.places:
             network = self.maps.network
             name = f"{layout}s of the {_input_words(network.source_names[source])}"

@@ -61,7 +61,7 @@ class Values:
         return self.run_of(position) is not None
 
     def run_of(self, position: int) -> tuple[str, int] | None:
-        """Return what a layer runs again with: a block, of which products may be kept, or a tensor.
+        """Return what a layer is recomputed with: a block, perhaps without products, or a tensor.
 
         The numbers are those of the block's first layer, and of the tensor's node.
         """
@@ -78,13 +78,13 @@ class Values:
         return None if node is None else ("tensor", node)
 
     def keeps(self, position: int) -> bool:
-        """Return whether what a layer's products leave is kept, as its block runs again."""
+        """Return whether a layer's products are kept when its block is recomputed."""
         run = self.run_of(position)
         return run is not None and run[0] == "op" and self.network.layers[position].sums
 
     @cached_property
     def _reads_again(self) -> Mapping[int, int]:
-        """The tensor that is gathered again for each layer that reads one."""
+        """The tensor that is gathered again, by the layer that reads it."""
         readers = readers_of(self.program.workload)
         return {position: node for node, positions in readers.items() for position in positions}
 
@@ -108,9 +108,9 @@ class Values:
             return f"{function}({read}, {self._weights(position)}{more})"
         # The second number is that of the backward pass.
         number, _ = next(self._numbers), next(self._numbers)
-        of_all = self._slice(position, "a")
-        if more or of_all != "a":
-            function = f"lambda x, a: {function}(x, {of_all}{more})"
+        weights_slice = self._slice(position, "a")
+        if more or weights_slice != "a":
+            function = f"lambda x, a: {function}(x, {weights_slice}{more})"
         return f"used({function}, {number}, {unwrapped(read)}, {self._kept_weights(position)})"
 
     def _weights(self, position: int) -> str:
@@ -205,7 +205,7 @@ class Values:
         )
 
     def parts_of_images(self, position: int) -> tuple[str, ...]:
-        """Return what a layer reads at the borders of parts, as text: rows first, then columns."""
+        """Return the text of a layer's halos: rows first, then columns."""
         return tuple(
             f"({halo.layout.upper()}, {self.axes(halo.levels)}, {halo.before}, {halo.behind})"
             for halo in (() if self.alone else self.sharded.halos(position))
@@ -315,7 +315,7 @@ class Values:
         return self._applied("affine", position, read)
 
     def real_images(self, variable: str, layouts: Layouts) -> str:
-        """Return which images of a tensor are no padding of its batch."""
+        """Return which images of a tensor are not padding."""
         split = self.axes(split_by(layouts, BATCH))
         return f"real_images({unwrapped(variable)}, {split})"
 
@@ -356,7 +356,7 @@ class Values:
         over = tuple(range(first, first + self._dimensions(source)))
         match layer.over:
             case "average":
-                # The average of a part of an image is an addend.
+                # The average over a part of an image is a partial sum.
                 layouts = self.program.read[position + self.shared]
                 parts = 1 if self.alone else self.program.parts(layouts, *BETWEEN[2])
                 return f"jnp.mean({read}, {over})" + (f" / {parts}" if parts > 1 else "")
@@ -477,7 +477,7 @@ KINDS: dict[str, Callable[..., str]] = {
 
 
 def _limit(routing: Routing) -> str:
-    """Return the argument of the groups that experts are chosen from, if any are left out."""
+    """Return the argument that limits routing to some groups of experts, if there is a limit."""
     groups, top = routing.limit
     return f", {routing.limit}" if top < groups else ""
 

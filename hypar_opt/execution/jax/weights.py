@@ -37,8 +37,8 @@ class StoredWeights:
     reduced
         The levels over which the gradient is all-reduced.
     summed
-        The number of values that each output sums, by which random values are scaled; 0 for
-        scale and shift, None for a bias.
+        The number of terms that each output sums, which scales random values; 0 for scale and
+        shift, None for a bias.
     shard
         What devices that have the same of them share out across each of these levels, of `SHARDED`.
     """
@@ -133,7 +133,7 @@ class StepInput:
 
 
 def trained_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
-    """Return all that a step trains, by name: weights, then biases."""
+    """Return everything that a step trains, by name: weights, then biases."""
     return weights_of(sharded) | biases_of(sharded)
 
 
@@ -244,7 +244,7 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[tuple
         numbers = [n for n, operand in operands if operand.source == source] or [0]
         columns = zip(*(sharded.program.read_as(node, n) for n in numbers), strict=True)
         layouts = tuple(at[0] if len({*at}) == 1 else WHOLE for at in columns)
-        # What lies at the borders of its parts is cut out of a whole image.
+        # The halos of its parts are cut out of the whole image.
         cut = {halo.layout for halo in sharded.halos(position)}
         layouts = tuple(WHOLE if layout in cut else layout for layout in layouts)
         if layer.reads_ids:
@@ -275,7 +275,7 @@ def targets_of(sharded: ShardedNetwork) -> dict[str, StepInput]:
         layouts = sharded.program.stored[position + sharded.shared]
         one = StepInput(_tensor(sharded, position, labels, layouts))
         if is_softmax(sharded, position):
-            # A label per position in place of the channels' values.
+            # One label per position replaces the channels' values.
             dims, split = one.tensor
             layer = sharded.network.layers[position]
             below = getattr(layer, "classes", None) or labels.size

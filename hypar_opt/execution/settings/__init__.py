@@ -1,4 +1,4 @@
-"""Settings of frameworks for training: a configuration in the words of each."""
+"""Settings files of training frameworks: a configuration in the terms of each."""
 
 from hypar_opt.errors import UnknownNameError
 from hypar_opt.execution.formats import FORMATS

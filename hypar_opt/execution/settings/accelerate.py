@@ -17,10 +17,10 @@ from hypar_opt.execution.settings.framework import (
     WEIGHTS,
     Framework,
     commented,
+    fully_shard_limits,
     micro_batch_of,
     mirrored,
     of_blocks,
-    of_fully_shard,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Accelerate(Framework):
     has_models: ClassVar[bool] = False
 
     def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
-        yield from of_fully_shard(
+        yield from fully_shard_limits(
             configuration, "dp_replicate_size", "dp_shard_size", "fsdp_reshard_after_forward: false"
         )
         if (

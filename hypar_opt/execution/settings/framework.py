@@ -1,4 +1,4 @@
-"""What a framework for training is told of a configuration, and what it has no words for."""
+"""The interface of a training framework's settings, and of what they cannot express."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Framework(ExportFormat):
     sources
         Where its keys are defined: repository, file, and commit or release.
     elsewhere
-        What these settings leave to one's own program.
+        What these settings leave to the user's program.
     has_models
         Whether it trains models of its own, which read tokens, and not any model.
     schedules
@@ -122,7 +122,7 @@ class Framework(ExportFormat):
 
     @abstractmethod
     def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
-        """Yield what the framework has no words for in a `plain` configuration."""
+        """Yield what the framework cannot express of a `plain` configuration."""
 
     @abstractmethod
     def document(self, configuration: Configuration, run: TrainingRun, remarks: list[str]) -> str:
@@ -131,11 +131,11 @@ class Framework(ExportFormat):
         Parameters
         ----------
         remarks
-            What its reader should know, line by line.
+            Comments for the reader, one per line.
         """
 
     def lacks(self, configuration: Configuration, run: TrainingRun) -> list[str]:
-        """Return what the framework has no words for; empty if it trains the configuration."""
+        """Return what the framework cannot express; empty if it trains the configuration."""
         lacks = [*self.unexpressed(plain(configuration, run), run)]
         if 0 < run.kv_heads < configuration.tp:
             heads = f"{run.kv_heads} key-value heads in tp of {configuration.tp}"
@@ -155,7 +155,7 @@ class Framework(ExportFormat):
         Raises
         ------
         HyparError
-            If the degrees are not those of so many devices, or do not divide the batch.
+            If the degrees do not multiply to the number of devices, or do not divide the batch.
         """
         if configuration.devices != run.devices:
             raise HyparError(
@@ -188,10 +188,11 @@ class Framework(ExportFormat):
 
 
 def plain(configuration: Configuration, run: TrainingRun) -> Configuration:
-    """Return a configuration in the form that all equal ones have.
+    """Return the canonical form of a configuration.
 
-    Nothing is sharded over one part, and unsharded data parallelism is replicas; without tensor
-    parallelism there is no sequence parallelism; all blocks are None, and none recompute nothing.
+    Nothing is sharded over a single part, and unsharded data parallelism counts as replicas;
+    without tensor parallelism there is no sequence parallelism; recomputation of all blocks is
+    None, and of no blocks is ``none``.
     """
     replicas, shards, cp, tp, ep, sp, micro_batches, recompute, blocks, zero = configuration[:10]
     largest = max(blocks_of_chunks(configuration, run))
@@ -214,7 +215,7 @@ def plain(configuration: Configuration, run: TrainingRun) -> Configuration:
 
 
 def blocks_of_chunks(configuration: Configuration, run: TrainingRun) -> tuple[int, ...]:
-    """Return the blocks of each chunk of pipeline stages, in order; of one all."""
+    """Return the blocks of each pipeline chunk, in order."""
     count = configuration.pp * configuration.interleave
     return configuration.cuts or (run.layers // count,) * count
 
@@ -284,7 +285,7 @@ def _literal(value: object) -> str:
 
 
 def mirrored(configuration: Configuration, run: TrainingRun, name: str) -> Iterator[str]:
-    """Yield why tokens cannot be split as a framework does: for a causal mask, in mirrored pairs.
+    """Yield why tokens do not split as a framework does: in mirrored pairs, under causal masks.
 
     Parameters
     ----------
@@ -298,17 +299,17 @@ def mirrored(configuration: Configuration, run: TrainingRun, name: str) -> Itera
 
 
 def of_blocks(configuration: Configuration, run: TrainingRun) -> str:
-    """Return what is computed again and where, as text."""
+    """Return the recomputation, and of which blocks, as text."""
     where = "all" if configuration.blocks is None else f"{configuration.blocks} of {run.layers}"
     if configuration.pp > 1 and configuration.blocks is not None:
         where = f"{configuration.blocks} of each chunk's"
     return f"{configuration.recompute} recomputation in {where} blocks"
 
 
-def of_fully_shard(
+def fully_shard_limits(
     configuration: Configuration, replicas: str, shards: str, reshard: str
 ) -> Iterator[str]:
-    """Yield what PyTorch's `fully_shard` cannot shard so, for frameworks that call it.
+    """Yield shardings that PyTorch's `fully_shard` lacks, for frameworks that call it.
 
     Source: pytorch/pytorch torch/distributed/fsdp/_fully_shard/_fully_shard.py, v2.13.0.
 

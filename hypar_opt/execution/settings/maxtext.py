@@ -104,7 +104,7 @@ class MaxText(Framework):
             yield f"{sequences!r} sequences per device, which are rounded down"
 
     def document(self, configuration: Configuration, run: TrainingRun, remarks: list[str]) -> str:
-        if configuration.cuts:  # no keys have a number of layers that is near
+        if configuration.cuts:  # no key comes near an uneven number of layers
             unequal = _UNEQUAL.format("+".join(map(str, configuration.cuts)))
             raise HyparError(f"{type(self).__name__} has no {unequal}")
         axes = _axes(configuration) or _axes(configuration._replace(ep=1))
@@ -127,7 +127,7 @@ class MaxText(Framework):
         if configuration.pp > 1:
             chunks = blocks_of_chunks(configuration, run)
             settings |= {
-                # Micro-batches are those of its pipeline.
+                # Its micro-batches are the pipeline's.
                 "per_device_batch_size": run.batch / run.devices,
                 "gradient_accumulation_steps": 1,
                 "num_pipeline_microbatches": configuration.micro_batches,
@@ -167,7 +167,7 @@ def _axes(configuration: Configuration) -> dict[str, int] | None:
 
 
 def _inside(axes: dict[str, int], run: TrainingRun) -> dict[str, int] | None:
-    """Return how much of each axis is inside a node; None if the nodes are not filled in order."""
+    """Return each axis's degree inside a node; None if the axes do not fill nodes in order."""
     room = min(run.per_node, run.devices)
     inside = {}
     for name, degree in axes.items():

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 
 class MegatronCore(Framework):
-    """What frameworks that train with Megatron Core have in common."""
+    """The common base of frameworks that train with Megatron Core."""
 
     schedules: ClassVar[tuple[str, ...]] = ("1f1b",)
     interleaving: ClassVar[str] = "virtual_pipeline_model_parallel_size"
-    """The field of the chunks of a stage."""
+    """The field for the chunks per stage."""
 
     def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
         if configuration.recompute not in (NONE, SELECTIVE, FULL):
@@ -177,7 +177,7 @@ class Nemo(MegatronCore):
         }
         shared = self.of_data_parallelism(configuration)
         fields |= {f"ddp.{name}": value for name, value in shared.items()}
-        # Recipes set both, and either one turns the other on.
+        # Recipes set both, and each turns the other on.
         fields["optimizer.use_distributed_optimizer"] = shared["use_distributed_optimizer"]
         if shared["use_megatron_fsdp"]:
             fields["model.gradient_accumulation_fusion"] = False

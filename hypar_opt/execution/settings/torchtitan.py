@@ -28,11 +28,11 @@ from hypar_opt.execution.settings.framework import (
     Framework,
     PythonCode,
     blocks_of_chunks,
+    fully_shard_limits,
     micro_batch_of,
     mirrored,
     module_text,
     of_blocks,
-    of_fully_shard,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Torchtitan(Framework):
 
     def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
         replicas, shards = "data_parallel_replicate_degree", "data_parallel_shard_degree"
-        yield from of_fully_shard(
+        yield from fully_shard_limits(
             configuration, replicas, shards, 'fsdp_reshard_after_forward = "never"'
         )
         if configuration.recompute == SELECTIVE:
@@ -98,7 +98,7 @@ class Torchtitan(Framework):
             "parallelism.pipeline_parallel_degree": configuration.pp,
         }
         if configuration.pp > 1:
-            # Its local batch is of all micro-batches.
+            # Its local batch covers all micro-batches.
             micro_batch = micro_batch_of(configuration, run)
             order = "GPipe" if run.schedule == "gpipe" else "1F1B"
             if configuration.interleave > 1:

@@ -1,1 +1,1 @@
-"""Plans in the words of PyTorch's DTensor: a mesh, placements, and what these cannot say."""
+"""Plans in PyTorch's DTensor: a mesh, placements, and what these cannot express."""

@@ -1,4 +1,4 @@
-"""The layouts that a plan's tensors have under DTensor, and where these are not the plan's.
+"""The layouts of a plan's tensors under DTensor, and where they differ from the plan's.
 
 Hooks of modules convert what they read and write. What a layer without weights reads is converted
 where it is written, if nothing else reads it; else DTensor converts it where it must. A choice that
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.maps import LayerMaps
 
 MAX_ORDERED = 6
-"""Of more dimensions not all orders are tried."""
+"""The maximum number of dimensions whose orders are all tried."""
 
 
 class LayerFlow(NamedTuple):
@@ -109,7 +109,7 @@ class Flow:
             zip(self.network.layers, self.network.sources, strict=True)
         ):
             choices, count = self._choices(position), len(sources)
-            # Ids, which are no operand, have a batch and tokens alone.
+            # Token ids are not an operand, and have only a batch and tokens.
             reads = tuple(
                 tuple(need(axes, choice) for choice in choices)
                 if layer.axes.inputs
@@ -127,7 +127,7 @@ class Flow:
         return tuple(workload.choices_of_nodes[node][row[node]] or DATA_CHOICE for row in rows)
 
     def _reasons(self, position: int) -> tuple[str, ...]:
-        """Why DTensor has no rule for a layer's choice, on each dimension; empty where it has."""
+        """Why DTensor has no rule for a layer's choice, on each dimension; empty if it has one."""
         layer, inputs = self.network.layers[position], len(self.network.sources[position])
         planned = self._planned(position)
         if layer.ends and len(planned) > 1 and any(map(_splits_channels, planned)):
@@ -146,7 +146,7 @@ class Flow:
         )
 
     def parts_of_weight(self, position: int) -> tuple[int, ...]:
-        """Return the layers whose weights are in one with a layer's, itself among them."""
+        """Return the layers whose weights one module holds, a given layer among them."""
         return self._parts_of_modules[self.network.layers[position].module]
 
     @cached_property
@@ -172,14 +172,14 @@ class Flow:
         return behind
 
     def _choices(self, position: int) -> tuple[Choice, ...]:
-        """Return its choices: by batch where DTensor has no rule.
+        """Return a layer's choices, by batch where DTensor has no rule.
 
-        Its weights are replicated then.
+        There its weights are replicated.
         """
         return self._by_batch(self._planned(position), map(bool, self._reasons(position)))
 
     def _by_batch(self, choices: Sequence[Choice], instead: Iterable[bool]) -> tuple[Choice, ...]:
-        """Return choices, by batch in place of some, or whole if it is too small."""
+        """Return choices, some replaced by the batch, or by whole if the batch is too small."""
         parts = self._parts(choice.axis == BATCH_AXIS for choice in choices) * self._data
         changed = []
         for choice, change, dimension in zip(choices, instead, self.mesh.tensor, strict=True):
@@ -214,7 +214,8 @@ class Flow:
     def _leaves(self, position: int) -> Layouts:
         """Return the layouts in which a layer's output leaves its module.
 
-        That of parts leaves as one tensor, whose channels are whole for a model to take parts.
+        If the module holds several layers, its output is one tensor with unsplit channels, of which
+        the model takes parts.
         """
         if position in self.sent:
             return tuple(self.sent[position][dimension.levels[0]] for dimension in self.mesh.tensor)
@@ -230,7 +231,7 @@ class Flow:
         )
 
     def _wanted(self, position: int) -> Layouts:
-        """Return the layouts in which a layer's output would leave a module of its own."""
+        """Return the layouts in which a layer's output leaves a module of that layer alone."""
         writes, workload = self._computed[position][2], self.program.workload
         if not has_hook(self.network.layers[position]):
             return writes
@@ -259,7 +260,7 @@ class Flow:
     def is_shared_whole(self, position: int) -> tuple[bool, ...]:
         """Return whether a layer shares a weight that is kept whole, on each dimension.
 
-        It is where the layers that use it split it differently.
+        It is if its users split it differently.
         """
         workload = self.program.workload
         node = position + workload.shared
@@ -313,7 +314,7 @@ class Flow:
         )
 
     def _check_even(self, position: int, flow: LayerFlow) -> None:
-        """Refuse sizes that are no multiple of their parts."""
+        """Check that sizes are multiples of their parts."""
         layer, maps = self.network.layers[position], self._maps[position]
         sizes = self.program.workload.layers[position].sizes
         axes = [choice.axis for choice in flow.choices]
@@ -408,7 +409,7 @@ def _slices_a_replica(sources: Sequence[int], flow: LayerFlow) -> bool:
 
 
 def _exchanges_twice(source: Layouts, target: Layouts) -> bool:
-    """Whether several dimensions change the axis that they split."""
+    """Return whether several dimensions change the axis that they split."""
     return sum(map(exchanges, source, target)) > 1
 
 

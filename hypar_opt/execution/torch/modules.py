@@ -33,14 +33,14 @@ Placements = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Module:
-    """A layer with weights, or several that are parts of one weight, as PyTorch's module of it.
+    """The PyTorch module of a layer with weights, or of several layers with one weight.
 
     Parameters
     ----------
     position
         That of its first layer.
     axes, shape
-        Its weight's, in PyTorch's order.
+        The axes and shape of its weight, in PyTorch's order.
     reads_first
         Whether it is a table of which the first rows are read, so that it may have more.
     has_bias
@@ -134,10 +134,10 @@ def _axes(layer: Operator, sizes: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _weight(axes: tuple[str, ...], own: LayerFlow, whole: Sequence[bool]) -> Placements:
+def _weight(axes: tuple[str, ...], layer_flow: LayerFlow, whole: Sequence[bool]) -> Placements:
     return tuple(
         f"Shard({axes.index(choice.axis)})" if choice.axis in axes and not shared else REPLICATE
-        for choice, shared in zip(own.choices, whole, strict=True)
+        for choice, shared in zip(layer_flow.choices, whole, strict=True)
     )
 
 
@@ -149,7 +149,7 @@ def placements(layouts: Layouts, over: Map) -> Placements:
 
 
 def style(module: Module) -> str:
-    """Return a module's `ParallelStyle`, as text: PyTorch's own where one says the same."""
+    """Return a module's `ParallelStyle` as text, one of PyTorch's own if one is equivalent."""
     if len(module.weight) == 1:
         built_in = _of_pytorch(module)
         if built_in:
@@ -172,7 +172,7 @@ def as_tuple(values: Sequence[str]) -> str:
 
 
 def _of_pytorch(module: Module) -> str | None:
-    """Return the style of PyTorch's that a module has on one dimension, if there is one."""
+    """Return PyTorch's own style for a module on one dimension, if there is one."""
     weight, arrives, read, leaves = (
         tensor[0] for tensor in (module.weight, module.arrives, module.input, module.output)
     )

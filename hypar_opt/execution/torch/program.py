@@ -1,4 +1,4 @@
-"""A plan as the text of a Python file that splits one's own PyTorch model in place."""
+"""A plan as the text of a Python file that shards a user's PyTorch model in place."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _IMPORTS = {
     "import torch.distributed as dist": "dist.",
     "from torch import nn": "nn.",
 }
-"""What a file imports first, and the use of it."""
+"""The imports at the top of a file, by use."""
 
 _FROM = {
     "torch.distributed.device_mesh": ("DeviceMesh", "init_device_mesh"),
@@ -55,13 +55,13 @@ _FROM = {
         *("loss_parallel", "parallelize_module"),
     ),
 }
-"""What it imports of each module, where it has the name."""
+"""The names that it imports of each module, if it uses them."""
 
 
 def program_text(
     flow: Flow, training: Training, *, title: str, pipeline: Pipeline | None = None
 ) -> str:
-    """Return the file that splits a model as a plan says.
+    """Return the file that shards a model according to a plan.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def _functions(flow: Flow, modules: Sequence[Module], pipeline: Pipeline | None)
     steps.append("parallelize: refusal")
     if mesh.tensor:
         steps.append("parallelize: tensor")
-    way, some_whole = shards.of(flow), shards.some_are_whole(flow)
+    way, some_whole = shards.of(flow), shards.shards_partially(flow)
     if way is not None:
         by_layer = " by layer" * (way == "by layer")
         steps.append(f"parallelize: shard{by_layer}")
@@ -205,7 +205,7 @@ def _docstring(flow: Flow, training: Training, title: str, pipeline: Pipeline | 
         step = ["    passes.step(*inputs, target=targets)  # of the first stage, of the last one"]
     if flow.mesh.tensor:
         step = ["    with sharded():", *("    " + line for line in step)]
-    unsharded = shards.of(flow) is None or shards.some_are_whole(flow)
+    unsharded = shards.of(flow) is None or shards.shards_partially(flow)
     if (unsharded and flow.mesh.dimensions) or (pipeline is not None and pipeline.stages.tied):
         step.append(f"    reduce_gradients({model}, mesh)")
     titled = ("\n".join(_filled(line)) for line in title.splitlines())
@@ -215,7 +215,7 @@ def _docstring(flow: Flow, training: Training, title: str, pipeline: Pipeline | 
 
 
 def _notes(flow: Flow, training: Training, pipeline: Pipeline | None) -> Iterator[str]:
-    """Yield what a user of the file has to know: the batch, and what the plan says otherwise."""
+    """Yield notes for users of the file: the batch, and differences from the plan."""
     mesh, micro = flow.mesh, training.micro_batches or 1
     share = f"1/{mesh.data.size} of" if mesh.data else "all of"
     part = 'mesh.get_local_rank("dp") says which' if mesh.data else "every process the same"
@@ -239,7 +239,7 @@ def _notes(flow: Flow, training: Training, pipeline: Pipeline | None) -> Iterato
 
 
 def differences(flow: Flow, training: Training) -> dict[str, list[str]]:
-    """Return what is not as in a plan, as phrases, each with the layers that it is true of."""
+    """Return the differences from a plan, as phrases, each with the layers concerned."""
     phrases: dict[str, list[str]] = {}
     way, words = shards.of(flow), shards.words_of(flow)
     for layer, layer_flow in zip(flow.network.layers, flow.layers, strict=True):

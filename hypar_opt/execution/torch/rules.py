@@ -1,4 +1,4 @@
-"""What DTensor cannot compute as a plan says, by kind of layer, as of torch 2.13.
+"""The choices that DTensor cannot compute, by kind of layer, as of torch 2.13.
 
 Source: ``torch/distributed/tensor/_ops``; `tests/torch/test_rules.py` runs each of them.
 """
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.base import Operator
 
 Rule = Callable[["Operator", "Choice", int], str]
-"""Why a choice has no rule; empty if it has. Takes a layer, its choice, and the maps it reads.
+"""Why a choice has no rule, or an empty string; given the layer, its choice and its number of
+inputs.
 
 The rules of `_RULES` are of choices that split no batch."""
 
@@ -83,14 +84,14 @@ _BY_TOKEN = frozenset({"add", "attention", "embedding", "fc", "mul", "norm", "ou
 
 
 def has_module(layer: Operator) -> bool:
-    """Whether a layer has weights, and it is known in which module's order they are."""
+    """Return whether a layer has weights whose module, and thus order of axes, is known."""
     return bool(layer.axes.weight) and layer.kind in _RULES
 
 
 def has_hook(layer: Operator) -> bool:
-    """Whether a layer's module has a hook that converts what it reads and writes.
+    """Return whether a layer's module has a hook that converts its input and output.
 
-    A norm of heads has none: models hand it a view of them, each with heads where it likes.
+    A norm of heads has none: models pass it a view with heads in any dimension.
     """
     return has_module(layer) and not getattr(layer, "heads", None)
 
@@ -115,7 +116,7 @@ def without_rule(layer: Operator, choice: Choice, inputs: int) -> str:
 
 
 def otherwise(layer: Operator, choices: Sequence[Choice]) -> str:
-    """Return what DTensor does for a layer whatever its choices, and a plan does not."""
+    """Return how DTensor differs from any plan for a layer, whatever its choices."""
     if layer.axes.weight and not has_module(layer):
         return f"no module is known for layers of kind {layer.kind!r}: weights are replicated"
     if getattr(layer, "norm", None) == "batch" and any(choice.axis == BATCH for choice in choices):

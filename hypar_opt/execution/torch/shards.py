@@ -1,4 +1,4 @@
-"""What `fully_shard` splits of a plan's layers, and which of them are gathered together."""
+"""The `fully_shard` calls for a plan's layers, and the units gathered together."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def words_of(flow: Flow) -> Mapping[str, str]:
-    """Return what data parallelism splits of each layer's weights, at all of its levels.
+    """Return what data parallelism shards of each layer's weights, at all of its levels.
 
-    And of each module's, which are those of its first layer.
+    And of each module's weights, which follow its first layer.
     """
     workload = flow.program.workload
     words = {
@@ -26,15 +26,15 @@ def words_of(flow: Flow) -> Mapping[str, str]:
 
 
 def of(flow: Flow) -> str | None:
-    """Return the word of all layers with weights, ``by layer``, or None where none is sharded."""
+    """Return the word of all layers with weights, or ``by layer``; None if none is sharded."""
     words = {*_words_of_weights(flow).values()}
     if words <= {"none"}:
         return None
     return words.pop() if len(words) == 1 else "by layer"
 
 
-def some_are_whole(flow: Flow) -> bool:
-    """Whether some layers are sharded, and others not."""
+def shards_partially(flow: Flow) -> bool:
+    """Return whether some layers are sharded and others not."""
     return of(flow) == "by layer" and "none" in _words_of_weights(flow).values()
 
 

@@ -1,4 +1,4 @@
-"""A plan in stages as a pipeline of PyTorch's: its schedule, the modules of chunks, what is sent.
+"""A staged plan as a PyTorch pipeline: its schedule, chunks of modules, and messages.
 
 Inside, all stages are on one mesh, below the dimension ``pp``: so they are one program, as a plan
 without stages is, and names of modules say which stage each of them is in.
@@ -39,7 +39,7 @@ InterleavedZeroBubble has the passes of ZB-H1, in its order."""
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What PyTorch's pipelining has to know of a plan in stages.
+    """A staged plan in the terms of PyTorch's pipelining.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class Pipeline:
             yield "]"
 
     def exchanged_whole(self, flow: Flow) -> list[str]:
-        """Return the layers that share weights with those of other stages, and are replicated."""
+        """Return the replicated layers that share weights with other stages."""
         names = [name for by_stage in _tied(self.stages) for name in by_stage.values()]
         words, weights = words_of(flow), {module.name: module.weight for module in modules_of(flow)}
         whole = {name for name in names if REPLICATE in weights[name]}
@@ -115,7 +115,7 @@ class Pipeline:
 
 
 def program_inside(plan: Plan) -> Program:
-    """Return the program of all stages of a plan, each on the accelerators of one."""
+    """Return one program of all stages of a plan, on the accelerators of one stage."""
     network, levels = plan.network.description, plan.levels - 1
     choices = choices_below_h1(plan.choices)
     problem = plan.problem.model_copy(update={"choices": choices})
@@ -127,13 +127,13 @@ def program_inside(plan: Plan) -> Program:
 
 
 def sent(plan: Plan, stages: Stages) -> Mapping[int, Layouts]:
-    """Return the layouts, at each level below H1, of what crosses from chunk to chunk."""
+    """Return the layouts, at each level below H1, of messages between chunks."""
     writers = (border.writer for border in stages.borders)
     return {writer: (plan.layouts or {})[plan.layers[writer]][1:] for writer in writers}
 
 
 def _check_micro_batches(schedule: str, stages: Stages, count: int) -> None:
-    """Refuse numbers of micro-batches that a schedule of PyTorch's does not take."""
+    """Check that PyTorch's schedule accepts the number of micro-batches."""
     if schedule == "1F1B" and count < stages.parts:
         raise RefusedError(
             f"PyTorch's Schedule1F1B takes {stages.parts} micro-batches or more for"
@@ -148,7 +148,7 @@ def _check_micro_batches(schedule: str, stages: Stages, count: int) -> None:
 
 
 def _check_borders(stages: Stages) -> None:
-    """Refuse chunks that begin where no module does."""
+    """Check that every chunk begins where a module does."""
     network = stages.network
     between = {*cuts_between_blocks(network)}
     for layers in stages.layers[1:]:
@@ -168,7 +168,7 @@ def _check_borders(stages: Stages) -> None:
 
 
 def _check_ties(plan: Plan, stages: Stages) -> None:
-    """Refuse weights that chunks of one device share, or that are not sharded alike."""
+    """Check that a device's chunks share no weights, and that shared ones are sharded equally."""
     layers = stages.network.layers
     chunk = {
         layers[n].name: c for c, chunk_layers in enumerate(stages.layers) for n in chunk_layers

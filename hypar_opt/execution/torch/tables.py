@@ -1,4 +1,4 @@
-"""Tables by the name of a layer, as Python: a loop for equal repetitions of a block."""
+"""Python tables by layer name, with loops over equal repetitions of a block."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _repetitions(entries: Sequence[Entry], block: Repeat) -> list[tuple[Entry, .
         )
         for n in range(block.count)
     ]
-    # In the text of a loop a name is part of an f-string.
+    # In a loop's text, a name is part of an f-string.
     plain = all(re.fullmatch(r"[\w.-]+", entry.key) for rows in repetitions for entry in rows)
     return repetitions if block.count > 1 and plain else []
 

@@ -1,1 +1,1 @@
-"""A step on virtual devices: numpy arrays that hold shards, and a fabric that counts each byte."""
+"""A step on virtual devices: shards as numpy arrays, and a fabric that counts every byte."""

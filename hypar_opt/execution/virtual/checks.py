@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Integers = NDArray[np.intp]
 
 MAX_WORK = 10**13
-"""Limit on the multiply-accumulates of a run: an hour of a core of a processor."""
+"""The maximum multiply-accumulates of a run: an hour of a processor core."""
 
 MAX_MEMORY = 4 * 10**9
 """Default limit on the memory of a run, in bytes."""
@@ -53,12 +53,12 @@ def _remedy(scaled: bool) -> str:
 
 
 def check_layers(network: Network) -> None:
-    """Refuse kinds of layers that do not run.
+    """Check that every kind of layer can run.
 
     Raises
     ------
     RefusedError
-        Naming the first such layer.
+        With the first layer that cannot.
     """
     read = {source for sources in network.sources for source in sources}
     for position, layer in enumerate(network.layers):
@@ -77,14 +77,14 @@ def check_layers(network: Network) -> None:
 
 
 def notes_of(network: Network) -> tuple[str, ...]:
-    """Return notes on what a run leaves out."""
+    """Return notes on what a run omits."""
     words = dict.fromkeys(getattr(layer, "activation", None) for layer in network.layers)
     unknown = [word for word in words if word and word not in ACTIVATIONS]
     return tuple(f"activation {word!r} is not known and is left out" for word in unknown)
 
 
 def check_division(division: Division, *, scaled: bool = False) -> None:
-    """Refuse splits that leave a layer's device without an image or token, or move other bytes.
+    """Check that every device has an image and token, and that bytes match the model.
 
     Parts need not be equal. An all-to-all is modelled with the remainder of either axis in the
     first parts; where channels are tied to others, theirs may be in other parts.
@@ -117,7 +117,7 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
 
 
 def _check_tokens(division: Division, *, scaled: bool) -> None:
-    """Refuse splits that leave a layer's device without a token."""
+    """Check that every device has a token of every layer."""
     for position, (layer, maps) in enumerate(
         zip(division.network.layers, division.maps, strict=True)
     ):
@@ -146,7 +146,7 @@ def _check_tokens(division: Division, *, scaled: bool) -> None:
 
 
 def _check_groups(division: Division, by_image: Iterable[tuple[int, ...]], *, scaled: bool) -> None:
-    """Refuse unequal parts that leave a device without an image, or of layers that shuffle."""
+    """Check that unequal parts give every device an image, and that no layer shuffles."""
     program, network = division.program, division.network
     for layer in network.layers:
         if layer.shuffles or layer.shares_weights_with is not None:
@@ -169,7 +169,7 @@ def _check_groups(division: Division, by_image: Iterable[tuple[int, ...]], *, sc
 def _check_exchange(
     division: Division, edge: Boundary, step: Step, modelled: Mapping[int, int], *, scaled: bool
 ) -> None:
-    """Refuse an all-to-all between parts whose sizes are not those of the model.
+    """Check that the parts of an all-to-all have the model's sizes.
 
     Parameters
     ----------
@@ -209,12 +209,12 @@ def _check_exchange(
 def _counts(
     hierarchy: Hierarchy, step: Step, topmost: int, labels: Mapping[Layout, Integers]
 ) -> dict[Layout, Integers]:
-    """Return how many indices of each axis of an all-to-all a part has before and after it.
+    """Return the number of indices of each axis that a part has before and after an all-to-all.
 
     Parameters
     ----------
     topmost
-        How many of its levels count.
+        The number of its levels that count, from the top.
 
     Returns
     -------
@@ -238,7 +238,7 @@ def _counts(
 
 
 def _check_shuffles(division: Division) -> None:
-    """Refuse a shuffle that moves other channels than the model's: all but an n-th."""
+    """Check that a shuffle moves as many channels as in the model: all but an n-th."""
     program = division.program
     for position, layer in enumerate(division.network.layers):
         if not layer.shuffles:
@@ -265,9 +265,9 @@ def _check_shuffles(division: Division) -> None:
 
 
 def check_limits(
-    network: Network, program: Program, *, most: int = MAX_MEMORY, scaled: bool = False
+    network: Network, program: Program, *, max_memory: int = MAX_MEMORY, scaled: bool = False
 ) -> None:
-    """Refuse a step of more bytes of memory than ``most``, or of more work than `MAX_WORK`.
+    """Refuse a step of more than ``max_memory`` bytes or more work than `MAX_WORK`.
 
     Raises
     ------
@@ -275,13 +275,13 @@ def check_limits(
         With the estimate.
     """
     estimate = step_bytes(network, program)
-    if estimate > most:
+    if estimate > max_memory:
         remedy = _remedy(scaled)
         allows = argument("max_memory", _rounded_up(estimate))
         size = "" if scaled else " at full size"
         raise RefusedError(
             f"{network.name} would take about {format_bytes(estimate)} of memory, more than"
-            f" {format_bytes(most)}{remedy}{',' if remedy else ';'} {allows} runs it{size}"
+            f" {format_bytes(max_memory)}{remedy}{',' if remedy else ';'} {allows} runs it{size}"
         )
     work = step_work(network, program)
     if work > MAX_WORK:

@@ -86,7 +86,7 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
             over = maps.pooled
             extent = (over.tokens, over.channels) if isinstance(over, TokenMap) else over
             errors[position] = rng.standard_normal((batch, *extent))
-    # Of streams of their own: the other numbers are those of a network without these.
+    # From separate streams, so that other numbers equal those of a network without these.
     rng = np.random.default_rng([seed, 2])
     for source in range(-2, -1 - len(network.input_names), -1):
         inputs[source] = rng.standard_normal((batch, *network.map_of(source)))

@@ -20,7 +20,7 @@ from hypar_opt.execution.virtual.shards import (
     held_of,
     split_of,
 )
-from hypar_opt.execution.virtual.weights import Held, held_weights, within
+from hypar_opt.execution.virtual.weights import HeldIndices, held_weights, within
 from hypar_opt.sharding.layouts import (
     BATCH,
     CHANNEL,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.maps import Map
 
 Ends = tuple[int, int]
-"""The first of some channels, and the one behind the last."""
+"""The first channel of a range, and its exclusive end."""
 
 _NONE, _ONE = np.zeros(0, np.intp), np.zeros(1, np.intp)
 
@@ -56,8 +56,7 @@ class Division:
     Parameters
     ----------
     groups
-        The images that each layer's batch norm normalises together; by default, those that a
-        device has.
+        The images that each layer's batch norm normalises together; by default a device's own.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class Division:
         Parameters
         ----------
         channels
-            Those of an operand; by default all.
+            The channels of an operand; all by default.
         """
         shuffle = reader if reader is not None and self.network.layers[reader].shuffles else None
         key = source, shuffle, channels
@@ -99,14 +98,14 @@ class Division:
         return self._tensors[key]
 
     def operand(self, position: int, number: int) -> DividedTensor:
-        """Return what a layer reads as one of its operands."""
+        """Return the tensor of one of a layer's operands."""
         source, channels = operands_of(self.network)[position][number]
         return self.tensor(source, position, channels)
 
     def within(self, position: int, number: int, layouts: Layouts, device: int) -> slice:
-        """Return where an operand is among the features that a device has of its source's output.
+        """Return an operand's positions among the features of its source that a device has.
 
-        Of one that is not all of them.
+        For an operand that is a part of its source's output.
         """
         source, channels = operands_of(self.network)[position][number]
         assert channels is not None
@@ -132,7 +131,7 @@ class Division:
         return self.along(ROW, over.height), self.along(COLUMN, over.width)
 
     def along(self, layout: Layout, count: int) -> DividedAxis:
-        """Return an axis of so many rows, tokens or experts.
+        """Return an axis of ``count`` rows, tokens or experts.
 
         Contiguous on each device, but for tokens that are mirrored.
         """
@@ -143,7 +142,7 @@ class Division:
         return self._places[key]
 
     def unpooled(self, position: int) -> DividedTensor:
-        """Return a layer's output before a pool that is fused with it."""
+        """Return a layer's output before its fused pool."""
         if self.network.layers[position].fused_pool is None:
             return self.output_tensor(position)
         channels = self.output_tensor(position).channels
@@ -152,7 +151,7 @@ class Division:
     def input_part(
         self, whole: Array, tensor: DividedTensor, position: int, layouts: Layouts, device: int
     ) -> Array:
-        """Return what a device reads of a network's input: its part, with what windows need."""
+        """Return a device's part of a network's input, halos included."""
         borders = self.program.workload.nodes[position + self.shared].borders
         around = [slice(None), slice(None)]
         for layout, axis in HALO_AXES:
@@ -169,7 +168,7 @@ class Division:
             return tensor.part_of(whole, layouts, device)
         block, axes = whole[tuple(around)], {BATCH: self.images, CHANNEL: tensor.channels}
         for (layout, _), size in zip(HALO_AXES, block.shape[2:], strict=True):
-            # Nothing more is to be cut along what is cut already: no level splits an axis so named.
+            # Mark axes that are already cut: no level splits an axis of this name.
             name = f"cut {layout}" if layout in cut else layout
             axes[name] = self.along(name, size)
         return DividedTensor(axes).part_of(block, layouts, device)
@@ -238,7 +237,7 @@ class Division:
         )
 
     def extents(self, position: int, device: int) -> Extents | None:
-        """Return the rows and columns of images that a device has; None of what are no images."""
+        """Return the rows and columns that a device has; None if there are no images."""
         maps, node = self.maps[position], position + self.shared
         places = self.places(maps.output)
         if not (places and isinstance(maps.input, FeatureMap)):
@@ -249,7 +248,7 @@ class Division:
         return Extents((rows, columns), (top, left))
 
     def _pixels(self, of_images: Array, node: int, device: int) -> Array:
-        """Return what a device has of numbers of each pixel: ``(images, pixels)``."""
+        """Return a device's part of an array with one number per pixel: ``(images, pixels)``."""
         places = self.places(self.maps[node - self.shared].output)
         if not places:
             return of_images
@@ -281,13 +280,13 @@ class Division:
         return places.held(split_of(written, TOKEN), device)
 
     def is_idle(self, position: int, device: int) -> bool:
-        """Return whether a layer is all in a part of H1 that a device is not in."""
+        """Return whether a layer is wholly in another part of H1 than a device."""
         return self.busy(position, device) != device
 
     def busy(self, position: int, device: int) -> int:
-        """Return the device in a device's place in the part of H1 that has all of a layer, if any.
+        """Return the counterpart of a device in the part of H1 that has all of a layer.
 
-        Without such a part, the device itself.
+        If no part has all of it, the device itself.
         """
         written = self.program.written[position + self.shared]
         side = side_of(written[0]) if written else None
@@ -323,13 +322,13 @@ class Division:
                 parts[node] = [array[np.ix_(*self.stored(position, d))] for d in devices]
         return parts
 
-    def stored(self, position: int, device: int) -> Held:
+    def stored(self, position: int, device: int) -> HeldIndices:
         """Return the elements of a layer's weights that a device keeps."""
         node = self.weight_node(position)
         assert node is not None
         if node >= self.shared:
             return self._held(position, device)
-        # The levels at which all users split the weights alike.
+        # The levels at which all users split the weights in the same way.
         layouts = self.program.weights(node)
         users = [user - self.shared for user in self.program.workload.weight_users[node]]
         idle = all(self.is_idle(user, device) for user in users)
@@ -344,7 +343,7 @@ class Division:
             for position, bias in whole.items()
         }
 
-    def bias_held(self, position: int, device: int) -> Held:
+    def bias_held(self, position: int, device: int) -> HeldIndices:
         """Return the elements of a layer's bias that a device keeps, those of experts by expert."""
         layouts = self.program.bias_layouts(position + self.shared)
         tensor = self.output_tensor(position)
@@ -353,7 +352,7 @@ class Division:
             return (channels,)
         return tensor.held(layouts, device)[1], channels
 
-    def use(self, position: int, device: int) -> tuple[Held, bool] | None:
+    def use(self, position: int, device: int) -> tuple[HeldIndices, bool] | None:
         """Return a layer's weights as indices into shared weights, and whether it transposes them.
 
         None for a layer that shares no weights.
@@ -375,15 +374,15 @@ class Division:
         among: Container[int] | None = None,
         *,
         idle: bool | None = None,
-    ) -> Held:
+    ) -> HeldIndices:
         """Return the elements of its weights that a layer needs.
 
         Parameters
         ----------
         among
-            The levels that split them at most.
+            The only levels that may split them.
         idle
-            Whether the device needs none; by default whether it does without the layer.
+            Whether the device needs none; by default whether it is idle in the layer.
         """
         layer, node = self.network.layers[position], position + self.shared
         if self.is_idle(position, device) if idle is None else idle:

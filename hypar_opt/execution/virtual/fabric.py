@@ -1,4 +1,4 @@
-"""The exchanges of virtual devices: the only way from one memory to another, and counted."""
+"""The fabric between virtual devices, the only way between their memories; it counts elements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RECEIVING = frozenset((StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL, StepKind.A
 
 
 class Source(NamedTuple):
-    """What an exchange is of (`hypar_opt.step.operations.Collective`)."""
+    """The purpose of an exchange (`hypar_opt.step.operations.Collective`)."""
 
     phase: Phase
     node: int
@@ -65,7 +65,7 @@ class Fabric:
     def exchange(
         self, message: Callable[[int, int], Array], purpose: Purpose, *below: int
     ) -> list[dict[int, Array]]:
-        """Deliver what each device sends its peers across a level, and count it.
+        """Deliver every device's messages to its peers across a level, and count them.
 
         Parameters
         ----------
@@ -103,7 +103,7 @@ class Fabric:
         return among if device in among else [device]
 
     def _elements(self, purpose: Purpose) -> int:
-        """Return the elements that one of what is exchanged counts for."""
+        """Return how many elements each exchanged element counts for."""
         whose = purpose.source
         of_gradient = whose.phase is Phase.GRADIENT and not whose.weights
         return self._reduced if of_gradient else 1
@@ -121,7 +121,7 @@ class Fabric:
         steps: Sequence[Step],
         whose: Source,
     ) -> tuple[Blocks, Layouts]:
-        """Return a tensor in the layout that some steps lead to."""
+        """Return a tensor converted by some steps."""
         for step in steps:
             changed = dict(zip(step.levels, step.targets, strict=True))
             after = tuple(changed.get(level, layout) for level, layout in enumerate(layouts))
@@ -138,12 +138,12 @@ class Fabric:
         step: Step,
         whose: Source,
     ) -> Blocks:
-        def part(of: int, wanted_by: int) -> Array:
-            """Return what a device has of what another is to hold."""
-            return cut(blocks[of], tensor.common(before, of, after, wanted_by)[0])
+        def part(source: int, receiver: int) -> Array:
+            """Return the source's share of what the receiver will hold."""
+            return cut(blocks[source], tensor.common(before, source, after, receiver)[0])
 
         local = [part(device, device) for device in self.devices]
-        # Of replicas that become addends, the first is one and the others zeros.
+        # If replicas become addends, the first stays and the others become zeros.
         ends = zip(step.levels, step.sources, step.targets, strict=True)
         if one := [level for level, *layouts in ends if layouts == [WHOLE, PARTIAL]]:
             within = self.hierarchy.within
@@ -221,7 +221,7 @@ class Fabric:
         ]
 
         def chunk(source: int, device: int) -> Array:
-            """Return what a device has of the chunk that another reduces."""
+            """Return the source's addend of the chunk that another device reduces."""
             return chunks[source][groups[device].index(device)]
 
         arrived = self.exchange(chunk, purpose)

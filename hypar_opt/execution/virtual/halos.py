@@ -1,4 +1,4 @@
-"""Images in parts on virtual devices: each with what it reads beyond its own rows and columns."""
+"""Halo exchange of images on virtual devices."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class Piece(NamedTuple):
-    """Where a device's rows, or columns, begin and end, of a number of equal parts.
+    """A device's range of rows, or columns, among equal parts.
 
     Parameters
     ----------
     number, parts
         Of the device's part, from 0.
     before, behind
-        What it reads of the parts before and behind its own.
+        The rows that it reads of the parts before and after its own.
     """
 
     number: int = 0
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 
     @property
     def edges(self) -> tuple[int, int]:
-        """What of its halo lies outside the image: before the first part, and behind the last."""
+        """The rows of its halo outside the image: before the first part, and after the last."""
         first, last = self.number == 0, self.number == self.parts - 1
         return self.before * first, self.behind * last
 
@@ -49,20 +49,20 @@ class Piece(NamedTuple):
 
 
 def piece(halo: Halo, hierarchy: Hierarchy, device: int) -> Piece:
-    """Return a device's part of what a halo is of."""
+    """Return a device's range of rows, or columns, of a halo's axis."""
     group = hierarchy.group(device, halo.levels)
     return Piece(group.index(device), len(group), halo.before, halo.behind)
 
 
 def with_halos(fabric: Fabric, blocks: Blocks, halos: Sequence[Halo], whose: Source) -> Blocks:
-    """Return each device's part of an image with what others have of what it reads."""
+    """Return each device's part of an image with its halos."""
     for halo in halos:
         blocks = _extended(fabric, blocks, halo, whose)
     return [_cut(fabric, block, halos, device) for device, block in enumerate(blocks)]
 
 
 def without_halos(fabric: Fabric, errors: Blocks, halos: Sequence[Halo], whose: Source) -> Blocks:
-    """Return the errors of each device's own part, with those that others have of it added."""
+    """Return the errors of each device's own part, others' halo errors added."""
     errors = [_padded(fabric, error, halos, device) for device, error in enumerate(errors)]
     for halo in reversed(halos):
         errors = _returned(fabric, errors, halo, whose)
@@ -91,11 +91,11 @@ def _extended(fabric: Fabric, blocks: Blocks, halo: Halo, whose: Source) -> Bloc
     axis = _axis(halo)
     extent = blocks[0].shape[axis]
 
-    def message(of: int, wanted_by: int) -> Array:
-        before, behind = _neighbours(fabric, halo, wanted_by)
-        if of == before:
-            return _along(blocks[of], axis, extent - halo.before, extent)
-        return _along(blocks[of], axis, 0, halo.behind if of == behind else 0)
+    def message(source: int, receiver: int) -> Array:
+        before, behind = _neighbours(fabric, halo, receiver)
+        if source == before:
+            return _along(blocks[source], axis, extent - halo.before, extent)
+        return _along(blocks[source], axis, 0, halo.behind if source == behind else 0)
 
     purpose = Purpose(whose, StepKind.HALO, halo.levels[0])
     arrived = fabric.exchange(message, purpose, *halo.levels[1:])
@@ -114,11 +114,11 @@ def _returned(fabric: Fabric, errors: Blocks, halo: Halo, whose: Source) -> Bloc
     axis = _axis(halo)
     end = errors[0].shape[axis] - halo.behind
 
-    def message(of: int, wanted_by: int) -> Array:
-        before, behind = _neighbours(fabric, halo, of)
-        if wanted_by == before:
-            return _along(errors[of], axis, 0, halo.before)
-        return _along(errors[of], axis, end, end + (halo.behind if wanted_by == behind else 0))
+    def message(source: int, receiver: int) -> Array:
+        before, behind = _neighbours(fabric, halo, source)
+        if receiver == before:
+            return _along(errors[source], axis, 0, halo.before)
+        return _along(errors[source], axis, end, end + (halo.behind if receiver == behind else 0))
 
     purpose = Purpose(whose, StepKind.HALO, halo.levels[0])
     arrived = fabric.exchange(message, purpose, *halo.levels[1:])
@@ -126,7 +126,7 @@ def _returned(fabric: Fabric, errors: Blocks, halo: Halo, whose: Source) -> Bloc
     for device, error in enumerate(errors):
         inner = _along(error, axis, halo.before, end).copy()
         before, behind = _neighbours(fabric, halo, device)
-        # The part before has read the first rows as those behind its own.
+        # The previous part has read these first rows as its halo.
         if before is not None and halo.behind:
             _along(inner, axis, 0, halo.behind)[...] += arrived[device][before]
         if behind is not None and halo.before:
@@ -137,7 +137,7 @@ def _returned(fabric: Fabric, errors: Blocks, halo: Halo, whose: Source) -> Bloc
 
 
 def _cut(fabric: Fabric, block: Array, halos: Sequence[Halo], device: int) -> Array:
-    """Return a block without what lies outside the image."""
+    """Return a block without rows outside the image."""
     for halo in halos:
         before, behind = piece(halo, fabric.hierarchy, device).edges
         block = _along(block, _axis(halo), before, block.shape[_axis(halo)] - behind)

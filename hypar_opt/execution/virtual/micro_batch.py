@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from hypar_opt.execution.virtual.trained_weights import TrainedWeights
 
 Done = Callable[[int], None]
-"""Is called with the layers that are done."""
+"""Called with the number of layers done."""
 
 
 class _Operands(NamedTuple):
-    """What a layer's forward pass needs to run again without exchanges."""
+    """The inputs of a layer's forward pass, to rerun it without exchanges."""
 
     reads: Sequence[tuple[Array, ...]]
     sums: Sequence[Array | None]
@@ -44,7 +44,7 @@ class MicroBatch:
     Parameters
     ----------
     data
-        Of the micro-batch.
+        The data of the micro-batch.
     """
 
     def __init__(
@@ -120,10 +120,10 @@ class MicroBatch:
         if self._again.alone(position):
             self._kept[position] = _Operands(of_device, sums)
         again = phase_of_use is Phase.BACKWARD
-        return layouts, self._followed(position, outputs, again=again)
+        return layouts, self._finished_output(position, outputs, again=again)
 
     def _all_read(self, position: int) -> list[tuple[Array, ...]]:
-        """Return what each device reads of all of a layer's operands, borders included."""
+        """Return what each device reads of all of a layer's operands, halos included."""
         layer, node = self.network.layers[position], position + self.division.shared
         reads = [
             self._read(position, number)
@@ -134,13 +134,13 @@ class MicroBatch:
             reads[0] = with_halos(self.fabric, reads[0], halos, Source(Phase.FORWARD, node, None))
         return list(zip(*reads, strict=True)) or [()] * len(self.devices)
 
-    def _followed(self, position: int, outputs: Blocks, *, again: bool) -> Blocks:
-        """Return a layer's output behind what follows its products, and store it for its readers.
+    def _finished_output(self, position: int, outputs: Blocks, *, again: bool) -> Blocks:
+        """Return a layer's output after its epilogue, and store it for its readers.
 
         Parameters
         ----------
         again
-            Whether it runs again.
+            Whether this is a recomputation.
         """
         program, node, phase = self.program, position + self.division.shared, Phase.FORWARD
         layer = self.network.layers[position]
@@ -166,13 +166,13 @@ class MicroBatch:
         shards = (self.division.shard(position, device, self.data) for device in self.devices)
         return [arithmetic_of(layer)(shard) for shard in shards]
 
-    def _computed(self, position: int, given: _Operands) -> Blocks:
+    def _computed(self, position: int, operands: _Operands) -> Blocks:
         """Return what each device computes of a layer's output."""
-        inputs = zip(self._arithmetic[position], *given, self._used[position], strict=True)
+        inputs = zip(self._arithmetic[position], *operands, self._used[position], strict=True)
         return [one.forward(read, weights, sums) for one, read, sums, weights in inputs]
 
     def _forget(self, position: int) -> None:
-        """Drop what the backward pass computes again, once nothing forward reads it."""
+        """Drop what the backward pass recomputes, once no forward pass reads it."""
         if self._again.alone(position):
             del self._arithmetic[position]
         for layer in self._again.ending_at(position):
@@ -185,7 +185,7 @@ class MicroBatch:
                 self._stored.pop(node, None)
 
     def _drop_converted(self, position: int) -> None:
-        """Drop what is converted again, after the last forward pass that reads it.
+        """Drop tensors that are gathered again, after the last forward pass that reads them.
 
         Who reads it still reads no numbers.
         """
@@ -194,7 +194,7 @@ class MicroBatch:
                 block.fill(np.nan)
 
     def _convert_again(self, position: int) -> None:
-        """Have what a layer's backward pass reads with others' as these read it."""
+        """Gather again the shared tensors that a layer's backward pass reads."""
         for node in self._again.read_by(position) - self._converted:
             self._converted.add(node)
             (boundary, writer) = self._again.converted[node]
@@ -205,7 +205,7 @@ class MicroBatch:
                 old[...] = new
 
     def _restore(self, position: int) -> None:
-        """Have what a layer's backward pass needs: its weights, and what is computed again."""
+        """Restore what a layer's backward pass needs: weights, and recomputed results."""
         phase = Phase.BACKWARD
         self._convert_again(position)
         for layer in self._again.ending_at(position):
@@ -222,7 +222,7 @@ class MicroBatch:
             self._computed(position, self._kept.pop(position))
 
     def _run_again(self, position: int) -> None:
-        """Run what runs again of a layer, of those that do so together."""
+        """Recompute one layer of a group that is recomputed together."""
         word, phase = self._again.again(position), Phase.BACKWARD
         if word == PASS:
             self._forward(position, phase)
@@ -232,7 +232,7 @@ class MicroBatch:
             reads = self._all_read(position)
             self._computed(position, _Operands(reads, [None] * len(self.devices)))
         if word == EPILOGUE:
-            self._followed(position, self._products.pop(position), again=True)
+            self._finished_output(position, self._products.pop(position), again=True)
 
     def _weights(self, position: int, phase: Phase) -> list[Array | None]:
         """Return the weights that each device uses: gathered where they are sharded."""
@@ -274,18 +274,18 @@ class MicroBatch:
         boundary = division.boundary(position, number)
         blocks = self._stored[program.workload.boundaries[boundary].source]
         if operand.channels:
-            there = self._within(position, number)
+            there = self._feature_positions(position, number)
             blocks = [block[..., channels] for block, channels in zip(blocks, there, strict=True)]
         return self._across(boundary, Phase.FORWARD, tensor, blocks)
 
-    def _within(self, position: int, number: int) -> list[slice]:
-        """Return where an operand is among the features of its source that each device has."""
+    def _feature_positions(self, position: int, number: int) -> list[slice]:
+        """Return an operand's positions among the features of its source that each device has."""
         edge = self.program.workload.boundaries[self.division.boundary(position, number)]
         layouts = self.program.stored[edge.source]
         return [self.division.within(position, number, layouts, n) for n in self.devices]
 
     def _across(self, boundary: int, phase: Phase, tensor: DividedTensor, blocks: Blocks) -> Blocks:
-        """Convert a tensor for the node that reads it, or its error for the one that wrote it."""
+        """Convert a tensor for its reader, or its error for its writer."""
         program, edge = self.program, self.program.workload.boundaries[boundary]
         steps, before = program.input_steps(boundary), program.stored[edge.source]
         if phase is Phase.BACKWARD:
@@ -307,7 +307,7 @@ class MicroBatch:
         """Return the weights that a device uses: its own, or its slice of shared weights."""
         stored = blocks[device]
         if self.division.is_idle(position, device):
-            # Of the shape that its counterpart's have: it has no images to use them on.
+            # In the shape of its counterpart's; an idle device has no images to use them on.
             busy = self.division.busy(position, device)
             return np.zeros_like(self._own_weights(position, busy, blocks))
         where = self.division.use(position, device)
@@ -363,7 +363,7 @@ class MicroBatch:
             self._keep_gradient(position, gradients)
 
     def _arrived(self, position: int) -> Blocks:
-        """Return the error of a layer's output, in the dual of the layouts that it is stored in."""
+        """Return the error of a layer's output, in the dual of its stored layouts."""
         program, node = self.program, position + self.division.shared
         layouts, tensor = dual(program.stored[node]), self.division.output_tensor(position)
         if position in self.data.targets:
@@ -379,7 +379,7 @@ class MicroBatch:
         return self._across(boundary, Phase.BACKWARD, tensor, self._errors.pop(shared))
 
     def _one_of(self, blocks: Blocks, layouts: Layouts) -> Blocks:
-        """Return replicas as addends where layouts say so: one has all, the others zeros."""
+        """Return replicas as addends if layouts need these: one is kept, others become zeros."""
         addends = [level for level, layout in enumerate(layouts) if layout == PARTIAL]
         within = self.program.hierarchy.within
         return [block * (not within(n, addends)) for n, block in enumerate(blocks)]
@@ -395,7 +395,7 @@ class MicroBatch:
             return
         blocks = self._across(boundary, Phase.BACKWARD, tensor, error)
         if operands_of(self.network)[position][number].channels:
-            parts = list(zip(self._within(position, number), blocks, strict=True))
+            parts = list(zip(self._feature_positions(position, number), blocks, strict=True))
             blocks = [np.zeros_like(block) for block in self._stored[stored]]
             for whole, (channels, part) in zip(blocks, parts, strict=True):
                 whole[..., channels] = part

@@ -1,4 +1,4 @@
-"""The groups of images that are normalised together in a plan: those that a device has."""
+"""The groups of images that batch norms normalise together: a device's own."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def norm_groups(division: Division) -> dict[int, list[Group]]:
-    """Return the groups of images, or of parts of them, that devices have at each layer.
+    """Return the groups of images, or parts of images, of devices at each layer.
 
-    They are normalised together. Of all micro-batches, one after the other.
+    A group is normalised together. Groups cover all micro-batches in order.
     """
     count = division.program.workload.repeats.micro_batches
     begins = range(0, count * division.images.size, division.images.size)

@@ -1,4 +1,4 @@
-"""What the backward pass of virtual devices computes again, and what they keep for it."""
+"""Recomputation on virtual devices: which layers run again, and what is kept for it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Recomputation:
             for source, boundary in workload.boundary_into_shared.items()
             if (target := workload.boundaries[boundary].target) in workload_again
         }
-        """The tensors that are converted again by themselves: how, and the layer that writes them,
+        """The shared tensors that are gathered again without recomputation: how, and their writer,
         by node."""
         self._read: defaultdict[int, set[int]] = defaultdict(set)
         for edge in workload.boundaries:
@@ -61,11 +61,11 @@ class Recomputation:
         }
 
     def read_by(self, position: int) -> set[int]:
-        """Return the tensors that are converted again and that a layer reads."""
+        """Return the tensors read by a layer that are gathered again."""
         return self._read.get(position, set())
 
     def last_read_by(self, position: int) -> Sequence[int]:
-        """Return those of which a layer is the last that reads them forward."""
+        """Return those tensors whose last forward reader is a layer."""
         return [node for node, last in self._last.items() if last == position]
 
     def _run_of(self, position: int) -> int | None:
@@ -73,7 +73,7 @@ class Recomputation:
         return self._block_of.get(position) if first is None else first
 
     def alone(self, position: int) -> bool:
-        """Whether a layer computes again by itself, from what it has read."""
+        """Return whether a layer recomputes alone, from its own inputs."""
         node = position + self._shared
         return node in self._again and self._again[node] is None and node not in self._by_op
 
@@ -83,12 +83,12 @@ class Recomputation:
         return self._by_op.get(node) if self._again.get(node) is None else PASS
 
     def stored_again(self, position: int) -> bool:
-        """Whether what several layers read of a layer's output is converted for them again."""
+        """Return whether a layer's shared output is stored again for its readers."""
         stored = self._into_shared.get(position + self._shared, -1)
         return self._again.get(stored) is not None or stored in self._by_op
 
     def ending_at(self, position: int) -> Sequence[int]:
-        """Return the layers that run again together, in order, if this is the last of them."""
+        """Return the layers recomputed together, in order, if this is the last of them."""
         return self._ending.get(position, ())
 
     def dropped(self, position: int) -> Sequence[int]:

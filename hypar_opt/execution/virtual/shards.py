@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Indices = NDArray[np.intp]
 Where = slice | Indices
-"""Positions along one axis: a slice if they are contiguous, which needs no copy."""
+"""Positions along one axis; a slice if contiguous, which avoids a copy."""
 Split = tuple[tuple[int, ...], tuple[int, ...]]
 """The levels that split an axis by its labels, and by a shuffle's labels.
 
-Of images the first may be -1 - n, in place of H1: all are in its part n."""
+For images the first may be -1 - n in place of H1: all images are in its part n."""
 
 
 SLOT = "slot"
-"""Names the slots of an expert beside layouts: no level splits them."""
+"""Stands for the slots of an expert among layouts; no level splits them."""
 
 
 class DividedAxis:
-    """An axis; a device holds the indices whose labels have the digits of its number.
+    """An axis, of which a device holds the indices whose labels match the digits of its number.
 
     Parameters
     ----------
@@ -55,9 +55,9 @@ class DividedAxis:
         key = self._key(split, device)
         if key not in self._member:
             within = self._hierarchy.within
-            # Nothing, where all is in the other of two groups.
+            # Empty if everything is in the other group.
             mask = np.full(self.size, not _is_elsewhere(split, self._hierarchy, device))
-            split = split[0][1:] if _one_sided(split) else split[0], split[1]
+            split = split[0][1:] if _split_below_h1(split) else split[0], split[1]
             for levels, labels in zip(split, (self.labels, self._shuffled), strict=True):
                 if levels:
                     mask &= within(labels, levels) == within(device, levels)
@@ -79,19 +79,19 @@ class DividedAxis:
         return self._common[key]
 
     def _key(self, split: Split, device: int) -> tuple[Split, int]:
-        """Return what decides a device's part: its digits at the levels that split the axis."""
+        """Return the key of a device's part: its digits at the levels that split the axis."""
         plain, shuffled = split
-        # All in one group is decided by H1's digit.
+        # If everything is in one group, H1's digit decides.
         return split, self._hierarchy.within(device, {max(0, n) for n in (*plain, *shuffled)})
 
 
-def _one_sided(split: Split) -> bool:
+def _split_below_h1(split: Split) -> bool:
     return bool(split[0]) and split[0][0] < 0
 
 
 def _is_elsewhere(split: Split, hierarchy: Hierarchy, device: int) -> bool:
-    """Return whether all is in the group that a device is not in."""
-    if not _one_sided(split):
+    """Return whether everything is in another group than the device's."""
+    if not _split_below_h1(split):
         return False
     return hierarchy.digit(device, 0) != -1 - split[0][0]
 
@@ -107,8 +107,9 @@ def _where(chosen: NDArray[np.bool_]) -> Where:
 class DividedTensor:
     """The axes of a tensor that levels may split, by their layouts in the tensor's order.
 
-    Of feature maps ``(images, channels, height, width)``, of ``(images, tokens, features)``, and of
-    ``(images, experts, groups, slots, features)``.
+    The axes are ``(images, channels, height, width)`` for feature maps, ``(images, tokens,
+    features)`` for tokens, and ``(images, experts, groups, slots, features)`` for dispatched
+    tokens.
     """
 
     def __init__(self, axes: Mapping[Layout, DividedAxis]) -> None:

@@ -1,4 +1,4 @@
-"""A plan's training step on virtual devices: its micro-batches, and what it does with gradients."""
+"""A plan's training step on virtual devices: micro-batches, and the reduction of gradients."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TrainingStep:
                 passes.backward(done)
             outputs.append(passes.outputs)
             record.loss += passes.loss
-        record.outputs = _one_after_the_other(outputs)
+        record.outputs = _concatenated(outputs)
         if trains:
             record.gradients = weights.reduced()
             record.bias_gradients = biases.reduced()
@@ -100,10 +100,10 @@ class TrainingStep:
         self.progress(before + done, total)
 
 
-def _one_after_the_other(
+def _concatenated(
     outputs: Sequence[dict[int, tuple[Layouts, Blocks]]],
 ) -> dict[int, tuple[Layouts, Blocks]]:
-    """Return the devices' parts of several micro-batches' outputs as of one."""
+    """Return the outputs of several micro-batches, concatenated."""
     if len(outputs) == 1:
         return outputs[0]
     joined = {}

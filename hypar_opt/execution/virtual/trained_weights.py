@@ -64,8 +64,8 @@ class TrainedWeights:
     def used(self, node: int, by: int, phase: Phase) -> Blocks:
         """Return each device's part of a node's weights, for a pass of a layer's node.
 
-        Gathered parts are copies, which may be dropped. Of weights that stages share each gathers
-        its own layers'.
+        Gathered parts are copies, which may be dropped. Of weights shared by stages, each stage
+        gathers its own copy.
         """
         if not self.sharded(node):
             return self._blocks[node]
@@ -98,7 +98,7 @@ class TrainedWeights:
     def reduced(self) -> dict[int, Blocks]:
         """Return the reduced gradients that devices keep, by layer: parts, or shards of them."""
         for node, blocks in self._gradients.items():
-            # The shards of what is split below are those that are reduced.
+            # The gradient shards already reduced are those of the levels below.
             shards = self._scattered(node, blocks, self._over(node, "state"))
             steps, whose = self._over(node, "none"), Source(Phase.GRADIENT, node, None)
             reduced = self._fabric.all_reduce(_flat(shards), steps, whose)

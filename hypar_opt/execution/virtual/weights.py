@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Indices
     from hypar_opt.workload.layer_tensors import LayerTensors
 
-Held = tuple["Indices", ...]
-"""Ascending indices along each axis of the weights; their product is held."""
+HeldIndices = tuple["Indices", ...]
+"""Ascending indices along each axis of the weights; a device holds their Cartesian product."""
 
 
 def held_weights(
@@ -23,7 +23,7 @@ def held_weights(
     rows: Indices,
     experts: Indices,
     channels: int,
-) -> Held:
+) -> HeldIndices:
     """Return the weights that a device needs for the channels that it reads and writes.
 
     Parameters
@@ -31,7 +31,7 @@ def held_weights(
     rows
         The device's rows of an embedding's table.
     experts
-        Those whose weights it needs.
+        The experts whose weights it needs.
     channels
         All channels that the layer reads; a fully-connected layer has weights per position.
     """
@@ -45,13 +45,13 @@ def held_weights(
     if layer.reads_ids:
         indices[layer.axes.weight[0]] = rows
     elif "i" in indices:
-        # Of a flattened map all positions of a channel; a sequence has one position per token.
+        # A flattened map has all positions of a channel; a sequence has one position per token.
         positions = sizes["i"] // channels
         indices["i"] = (read[:, None] * positions + np.arange(positions)).reshape(-1)
     return tuple(written if axis in ("o", "c") else indices[axis] for axis in indices)
 
 
-def within(stored: Held, used: Held, layer: str) -> Held:
+def within(stored: HeldIndices, used: HeldIndices, layer: str) -> HeldIndices:
     """Return the positions, among the weights that a device stores, of those that a layer uses.
 
     Raises

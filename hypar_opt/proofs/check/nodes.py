@@ -22,9 +22,9 @@ from hypar_opt.workload.operators.axes import (
     FALLBACK_REPLICATED,
     PARTIAL,
     WHOLE,
-    in_one_part,
     made,
     need,
+    one_part_choice,
 )
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap
@@ -522,7 +522,7 @@ def _splits(
 ) -> Iterator[Split | None]:
     weight, written = described.axes.weight, described.axes.output
     offered = {
-        word: in_one_part(word) or _choice(described.splits, word, plan, sizes)
+        word: one_part_choice(word) or _choice(described.splits, word, plan, sizes)
         for word in plan.choices
     }
     may_be_whole = any(choice and choice.word == "whole" for choice in offered.values())

@@ -493,8 +493,8 @@ class PlanStep:
         node, words = self.graph.nodes[n], self.words(n, state, at_h1)
         by_input = self.plan.array and self.plan.array.description.accelerator.mac_count == "input"
         repeated = copies_in(state, node.whole, self.hierarchy)  # by replicas
-        of_all = self._uneven(node, state, at_h1=at_h1)
-        macs = padded(repeated * (node.macs_by_input if by_input else node.macs), of_all)
+        padded_axes = self._uneven(node, state, at_h1=at_h1)
+        macs = padded(repeated * (node.macs_by_input if by_input else node.macs), padded_axes)
         if self._pads and node.sees and self._skips_masked:
             tokens = self.plan.choices.index("tokens")
             parts = copies_in(state, (tokens,), self.hierarchy)
@@ -508,7 +508,7 @@ class PlanStep:
         copies = copies_in(state, node.copied[0], self.hierarchy)
         uneven = self._uneven(node, state, node.copied[0], at_h1, of_weights=True)
         updated = 0 if self.plan.inference else padded(node.stored * copies, uneven) // shards
-        return LayerWork(macs, padded(repeated * node.inner, of_all), words, updated)
+        return LayerWork(macs, padded(repeated * node.inner, padded_axes), words, updated)
 
     def words(self, n: int, state: State, at_h1: SizeAtH1 | None = None) -> list[int]:
         """Return the words of a layer's weights, of each operand and of its output, with copies."""

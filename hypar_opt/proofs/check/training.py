@@ -197,7 +197,7 @@ def by_operator(plan: Plan) -> ByOperator:
                 n for n in block if saves[n].before_activation or saves[n].intermediates
             } | of_output
             passes |= {n for n in (lost & block) | rest if not layers[n].sums}
-        followed = {n for n in block if layers[n].sums and not layers[n].keeps_addends}
+        followed = {n for n in block if layers[n].sums and not layers[n].leaves_addends}
         epilogues |= followed & (lost | of_output)
     lost &= passes | epilogues
     reading = {n for block in op_blocks for n in block if layers[n].sums and saves[n].inputs}

@@ -1,4 +1,4 @@
-"""What-if questions: the regret of each other choice, and the cheapest plans in order."""
+"""What-if analysis: the regret of every alternative choice, and the k best plans."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ CHAIN_STEPS, PAIR_STEPS, PLAN_STEPS = 4, 64, 64
 """Steps per state and level of a chain, per pair of states on a graph, per plan and layer."""
 
 MAX_COUNTED = 1024
-"""The most plans of a list whose memory is counted."""
+"""The maximum number of plans whose memory is counted."""
 
 
 @dataclass(frozen=True)
 class Regret:
-    """The cost of one other choice, with all others re-optimised."""
+    """The extra cost of an alternative choice, all others re-optimised."""
 
     layer: str
     level: int
@@ -64,14 +64,14 @@ class Regret:
 
 @dataclass(frozen=True, repr=False)
 class Regrets(Results[Regret]):
-    """The regret of each other choice of a plan's layers, H1 first."""
+    """The regret of every alternative choice of a plan's layers, H1 first."""
 
     row_columns = Columns.of(Regret)
 
     plan: Plan
     """The plan that the choices are compared with."""
     alike: str = ""
-    """What the plans that are compared have in common in their training, as text."""
+    """The training settings that the compared plans have in common, as text."""
 
     def __repr__(self) -> str:
         extras = [regret.extra for regret in self if regret.extra is not None]
@@ -308,7 +308,7 @@ def best_plans(
 
 
 def _is_within_device(plan: Plan, instance: Instance) -> bool:
-    """Whether a list is of plans that fit an accelerator's memory, as the plan does."""
+    """Return whether to list only plans that fit an accelerator's memory, as the plan does."""
     if instance.problem.device_memory is None:
         return False
     return _fits(instance, plan.assignments())
@@ -319,7 +319,7 @@ def _fits(instance: Instance, rows: Rows) -> bool:
 
 
 def _completion(number: int, instance: Instance, deadline: Deadline) -> Completion:
-    """Return the completion of a problem's plans; refuse if listing them takes too many steps."""
+    """Return the bounds that complete partial plans; refuse if listing takes too many steps."""
     levels = instance.problem.levels
     over = f"{levels} level{'s' if levels > 1 else ''}"
     completion = None
@@ -339,7 +339,7 @@ def _completion(number: int, instance: Instance, deadline: Deadline) -> Completi
 
 
 def _check_size(number: int, instance: Instance, over: str, steps: int) -> None:
-    """Refuse a request that would take more than a few seconds, before the work.
+    """Refuse a request that would take more than a few seconds before starting it.
 
     The least costs take a number of steps for each state of a node; the message says which levels
     plans are ``over``.

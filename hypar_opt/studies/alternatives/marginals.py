@@ -24,8 +24,8 @@ Least = list[list[list[int | None]]]
 def least_with_choices(instance: Instance, deadline: Deadline = NEVER) -> Least:
     """Return the least joint cost of a plan with each choice, for a problem without memory limit.
 
-    Where the levels are alike, by thresholds. Else along a chain by costs
-    to come and to go, on a graph by an elimination.
+    By thresholds if levels are interchangeable; else by a forward and a backward pass along a
+    chain, or by elimination on a graph.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def _along_chain(table: FactoredTable) -> Least:
     upper_bound = math.inf if table.penalty is None else table.penalty
     by_node: Least = []
     for costs in by_layer:
-        # A column has the choices as digits, H1's first.
+        # The digits of a column are its choices, H1's first.
         views = (costs.reshape(table.choices**n, table.choices, -1) for n in range(table.levels))
         rows = [view.min(axis=(0, 2)).tolist() for view in views]
         by_node.append([[cost if cost < upper_bound else None for cost in row] for row in rows])

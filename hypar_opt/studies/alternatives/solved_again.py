@@ -1,4 +1,4 @@
-"""What a plan costs with one more choice pinned: a solve each."""
+"""The cost of a plan with one more choice pinned, by solving again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def extra_of_pin(
     search = SearchRequest(pinned, SOLVERS[solver](), options, deadline=deadline)
     try:
         result = SEARCHES[plan.solver.search](search)
-        # A plan within the gap is an answer; one stopped by a limit says nothing about the pin.
+        # A plan within the gap is an answer; one from a solve stopped by a limit is not.
         if result.stopped_by not in {None, "gap"}:
             raise _too_late(pin, result.stopped_by)
     except (RefusedError, NoAnswerError):
@@ -59,10 +59,10 @@ def _too_late(pin: Pin, stopped_by: str) -> NoAnswerError:
 
 
 def extra_within_memory(plan: Plan, pin: Pin, deadline: Deadline) -> int | float | None:
-    """Return a choice's regret by searching plans that fit once more, with it pinned.
+    """Return a choice's regret by another search within memory, with the choice pinned.
 
-    How layers train is searched, too, as far as the plan's search chose it. None if no plan is
-    found that fits.
+    The search again chooses those training settings that the plan's search chose. None if it finds
+    no plan that fits.
 
     Raises
     ------

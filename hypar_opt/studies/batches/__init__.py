@@ -51,7 +51,7 @@ class AllBatches(Documented, Results[BatchRange]):
     Parameters
     ----------
     problem
-        That of the first batch.
+        The problem of the first batch.
     """
 
     contents = Columns(
@@ -106,16 +106,16 @@ class AllBatches(Documented, Results[BatchRange]):
         )
 
     def columns(self, piece: BatchRange) -> tuple[tuple[int, ...], ...]:
-        """Return a range's choices, ``(levels, layers)``, by their place among the problem's."""
+        """Return a range's choices, ``(levels, layers)``, as positions among the problem's."""
         return columns_of(piece.parallelism, self.network.words(self.problem.choices))
 
     def letters(self, piece: BatchRange) -> list[str]:
-        """Return each level's choices, a letter a layer: ``d``, ``m`` or ``o``."""
+        """Return each level's choices, one letter per layer: ``d``, ``m`` or ``o``."""
         choices = self.problem.choices
         return ["".join(choices[column][0] for column in row) for row in self.columns(piece)]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dictionary for each range; a level's choices are a letter a layer."""
+        """Return a flat dictionary for each range; a level's choices have one letter per layer."""
         names = self.problem.hierarchy.names
         return [
             {
@@ -190,7 +190,7 @@ def solve_all_batches(
 def _stated(
     network: str | Path | Network, lo: int, hi: int, problem: ProblemArguments
 ) -> tuple[Network, Problem]:
-    """Return the problem of the first batch, if the bytes of its plans are lines in the batch."""
+    """Return the problem of the first batch, if its plans' bytes are linear in the batch."""
     for name, batch in (("lo", lo), ("hi", hi)):
         if type(batch) is not int or not 1 <= batch <= LARGEST_SIZE:
             raise HyparError(f"{name}: a batch should be from 1 to {LARGEST_SIZE:,}, got {batch}")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Line(NamedTuple):
-    """Bytes of the first batch, and what each step of a period adds."""
+    """Bytes of the first batch, and bytes that each further period adds."""
 
     first: Fraction
     per_step: Fraction
@@ -47,7 +47,7 @@ class Optimum(NamedTuple):
 def envelope(
     optimum_at: Callable[[int], Optimum], last: int, progress: Progress = silent
 ) -> Iterator[tuple[int, int, Optimum]]:
-    """Yield the optima of steps 0 to ``last``, each with the first and last step that it has.
+    """Yield the optima of steps 0 to ``last``, each with its first and last step.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class ByThresholdTables:
 
     @classmethod
     def of(cls, table: AffineTable, instance: Instance, last: int) -> ByThresholdTables:
-        """Return what solves the tables of all steps up to the last.
+        """Return the solver of the tables of all steps up to the last.
 
         Raises
         ------

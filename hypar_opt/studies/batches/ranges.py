@@ -12,7 +12,7 @@ from hypar_opt.studies.batches.optima import Line
 
 
 class Amounts(NamedTuple):
-    """The bytes of batches a period apart, from ``start`` on: of a plan, and Data Parallelism."""
+    """The bytes of a plan and of Data Parallelism, for batches a period apart."""
 
     start: int
     period: int
@@ -31,7 +31,8 @@ class BatchRange:
     parallelism : (levels, layers)
         The plan's choices, as in `hypar_opt.plan.plan.Plan`.
     amounts
-        Those of the first batches, in turn: as many as a period has, or fewer.
+        The amounts by remainder of the batch, from ``first`` on: one per batch of a period, or
+        fewer.
     """
 
     first: int
@@ -58,7 +59,7 @@ class BatchRange:
 
 
 def together(lines: Sequence[Sequence[BatchRange]], lo: int, hi: int) -> list[BatchRange]:
-    """Return the ranges of all batches from those of each remainder, joined where plans agree."""
+    """Return the ranges of all batches from those by remainder, joined where plans agree."""
     period = len(lines)
     cuts = sorted({lo, hi + 1, *(piece.first for line in lines for piece in line[1:])})
     joined: list[BatchRange] = []
@@ -87,11 +88,11 @@ def together(lines: Sequence[Sequence[BatchRange]], lo: int, hi: int) -> list[Ba
 
 
 def _merged(pieces: Sequence[BatchRange], period: int) -> list[BatchRange]:
-    """Return ranges with neighbours of one plan made one."""
+    """Return ranges, neighbours with the same plan merged."""
     merged: list[BatchRange] = []
     for piece in pieces:
         current = replace(piece, every=1) if piece.first == piece.last else piece
-        both = _as_one(merged[-1], current, period) if merged else None
+        both = _joined(merged[-1], current, period) if merged else None
         if both is None:
             merged.append(current)
         else:
@@ -99,17 +100,17 @@ def _merged(pieces: Sequence[BatchRange], period: int) -> list[BatchRange]:
     return merged
 
 
-def _as_one(before: BatchRange, own: BatchRange, period: int) -> BatchRange | None:
-    """Return two ranges as one; None if a batch lies between them, or they differ in plans."""
-    follows = before.every == own.every == 1 and before.last + 1 == own.first
-    if not follows or before.parallelism != own.parallelism:
+def _joined(before: BatchRange, after: BatchRange, period: int) -> BatchRange | None:
+    """Return two ranges joined; None if a batch lies between them, or their plans differ."""
+    follows = before.every == after.every == 1 and before.last + 1 == after.first
+    if not follows or before.parallelism != after.parallelism:
         return None
     amounts = list(before.amounts)
-    for batch, amount in enumerate(own.amounts, own.first):
+    for batch, amount in enumerate(after.amounts, after.first):
         number = (batch - before.first) % period
         if number == len(amounts):
             amounts.append(amount)
-        # The same choices, with other layouts of shared tensors.
+        # The same choices may come with other layouts of shared tensors.
         elif amounts[number] != amount:
             return None
-    return replace(before, last=own.last, amounts=tuple(amounts))
+    return replace(before, last=after.last, amounts=tuple(amounts))

@@ -53,7 +53,7 @@ def values_of(
 def _pricing_of(
     instance: Instance, allowed: NDArray[np.bool_] | None
 ) -> Callable[[Sequence[NDArray[np.intp]], Sequence[int]], Values]:
-    """Return what prices all combinations of states: a chain's steps, or charges of a graph."""
+    """Return the function that prices all combinations of states, of a chain or a graph."""
     cost, workload, levels = instance.cost, instance.workload, instance.problem.levels
     node, edge, ends = charges_of_states(cost, workload, levels)
     if np.array_equal(ends, chain_ends(len(node))):
@@ -79,7 +79,7 @@ def _price_chain(
             continue
         state = states[layer].item()
         charge = nodes.pop(layer)[state]
-        # A chain: a layer has at most an edge before it and one after it.
+        # On a chain a layer has at most one edge on either side.
         if layer == 0:
             nodes[0] = charge + edges.pop(0)[state] + nodes[0]
         elif layer == len(nodes):
@@ -128,8 +128,8 @@ class GraphCharges:
             if min(ends) >= 0:
                 charge(ends, edge[np.ix_(*(states[layer] for layer in ends))])
         for node in range(len(self.shared)):
-            charge(*self._at_its_least(node, states))
-        return _added_up(terms, [len(states[layer]) for layer in axes], axes)
+            charge(*self._minimized(node, states))
+        return _sum_of_terms(terms, [len(states[layer]) for layer in axes], axes)
 
     @cached_property
     def _edges_of_shared(self) -> list[list[int]]:
@@ -141,8 +141,8 @@ class GraphCharges:
                     edges[node].append(number)
         return edges
 
-    def _at_its_least(self, node: int, states: Sequence[States]) -> tuple[tuple[int, ...], Values]:
-        """Return the least charge of a shared node, for all states of the layers that share it."""
+    def _minimized(self, node: int, states: Sequence[States]) -> tuple[tuple[int, ...], Values]:
+        """Return the minimum charge of a shared node, for all states of its layers."""
         by_layer: dict[int, list[Values]] = defaultdict(list)
         for number in self._edges_of_shared[node]:
             (source, target), edge = self.ends[number].tolist(), self.edge[number]
@@ -162,7 +162,7 @@ class GraphCharges:
         return layers, minima
 
 
-def _added_up(
+def _sum_of_terms(
     terms: dict[tuple[int, ...], Values], sizes: Sequence[int], axes: Sequence[int]
 ) -> Values:
     """Return the sum over all axes of terms that each depend on some of them."""

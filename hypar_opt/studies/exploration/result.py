@@ -17,7 +17,7 @@ from hypar_opt.frozen import Frozen
 from hypar_opt.plan.plan import Plan, words_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.results import Displayed
-from hypar_opt.studies.advice import moves_more, turns
+from hypar_opt.studies.advice import more_bytes_warning, turns
 from hypar_opt.studies.exploration.front import ExploredFront, front_of
 from hypar_opt.studies.exploration.subspace import Cell, axes_of, cells_of, choices_at, digits_of
 from hypar_opt.studies.exploration.values import (
@@ -98,7 +98,7 @@ class Exploration(Frozen, Displayed):
 
     @property
     def two_parts(self) -> tuple[str, str] | None:
-        """The free choices in two parts that share none, such as two levels; None otherwise."""
+        """The free choices split in two disjoint parts, such as two levels; None if impossible."""
         parts = self.free.split(",")
         cells = [cell for part in parts for cell in cells_of(part, self.plan)]
         if len(parts) != 2 or len(set(cells)) < len(cells):
@@ -297,7 +297,7 @@ class Exploration(Frozen, Displayed):
         sentences = []
         for name, priced in (("this plan", self.own), ("the first of the best", self.first)):
             cost, executed = priced.cost, priced.executed_ratio
-            sentences.append(moves_more(cost, name))
+            sentences.append(more_bytes_warning(cost, name))
             if cost.kind != "bytes":
                 sentences.append(turns(cost.kind, cost.reading, cost.ratios.data, executed, name))
             # One plan under two names needs one warning.

@@ -236,7 +236,7 @@ def _not_taken(name: str) -> HyparError:
 
 
 def _by_deepest(hierarchies: Sequence[Hierarchy]) -> dict[Hierarchy, list[int]]:
-    """Return the positions of hierarchies by one of which they are the first levels."""
+    """Group hierarchies that are leading levels of a common one; return their positions."""
     groups: dict[Hierarchy, list[int]] = {}
     for place, hierarchy in enumerate(hierarchies):
         levels = hierarchy.levels

@@ -43,7 +43,7 @@ def bits_type(levels: int) -> type[np.unsignedinteger[Any]]:
 
 @dataclass(frozen=True, eq=False)
 class AffineTable:
-    """A table by thresholds as a function of the batch: of a first one, and every period from it.
+    """A table by thresholds as an affine function of the batch, for batches a period apart.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class AffineTable:
         return cls(one, more, start, period, shared)
 
     def at(self, batch: int, levels: int) -> ThresholdTable:
-        """Return the table of a batch, of so many levels."""
+        """Return the table of a batch for a number of levels."""
         step = (batch - self.start) // self.period
         columns = {
             name: getattr(self.first, name) + step * getattr(self.per_step, name)
@@ -102,12 +102,12 @@ class AffineTable:
         return replace(table, **{name: column.astype(dtype) for name, column in columns.items()})
 
     def line(self, assignment: Sequence[int], levels: int) -> tuple[int, int]:
-        """Return the cost of an assignment of `at` for the first batch, and what a period adds."""
+        """Return an assignment's cost for the first batch, and the cost that a period adds."""
         chosen = np.reshape(np.array(assignment, np.intp), (levels, -1))
         sources, targets = np.array(self.first.ends, np.intp).reshape(-1, 2).T
         kinds = 2 * chosen[:, sources] + chosen[:, targets]
         copies = np.array(self.copies(levels), object)
-        # Times that each charge counts, as Python's integers.
+        # The multiplicity of each charge, as Python integers.
         nodes = [((chosen == choice) * copies[:, [choice]]).sum(axis=0) for choice in range(2)]
         pairs = [(kinds == kind).sum(axis=0).astype(object) for kind in range(4)]
         first, more = (
@@ -130,12 +130,12 @@ class AffineTable:
         first, more = (
             replace(table, levels=levels).max_total for table in (self.first, self.per_step)
         )
-        # Also where nothing is charged, its factors have to fit.
+        # The factors have to fit even if nothing is charged.
         steps = (room - 1 - first - self.first.parts**levels) // max(1, more)
         return self.start + steps * self.period if steps >= 0 else 0
 
     def copies(self, levels: int) -> list[tuple[int, int]]:
-        """Return how many times each threshold of so many levels charges ``data`` and ``model``."""
+        """Return the multiplicity of ``data`` and ``model`` charges at each threshold."""
         return replace(self.first, levels=levels).copies
 
     @property
@@ -154,7 +154,7 @@ class AffineTable:
         one, more = self._functions
         submodular = one.submodular and more.submodular
         ends = np.array(self.first.ends, np.intp).reshape(-1, 2)
-        # What completes a plan takes each shared node by itself.
+        # Completing a plan takes each shared node separately.
         alone = bool((ends.max(axis=1) >= self.shared).all())
         return submodular and alone and len(self.graph.schedule.core) <= MAX_ENUMERATED
 

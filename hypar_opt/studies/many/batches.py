@@ -38,7 +38,7 @@ class Batches:
     Parameters
     ----------
     deepest
-        The hierarchy of the most levels; others are its first ones.
+        The hierarchy with the most levels; the others are its leading levels.
     """
 
     network: Network
@@ -91,7 +91,7 @@ class Batches:
         return (self.batches - 1) % max(1, len(self._tables))
 
     def _fit(self, levels: int) -> NDArray[np.bool_]:
-        """Return which batches are solved together."""
+        """Return which batches can be solved together."""
         limits = (table.largest_batch(levels) for tables in self._tables for table in tables)
         fit: NDArray[np.bool_] = self.batches <= min(limits, default=0)
         return fit

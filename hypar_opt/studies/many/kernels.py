@@ -1,4 +1,4 @@
-"""Many tables of two choices solved together: each array's last axis is that of the problems."""
+"""Solves many tables of two choices at once: the last axis of arrays is the problem's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Bits = NDArray[np.unsignedinteger[Any]]
 
 @dataclass(frozen=True, eq=False)
 class GraphPairs:
-    """What the pairs of many tables on one graph charge, as terms of 0-1 variables.
+    """The pair charges of many tables on one graph, as terms of 0-1 variables.
 
     Parameters
     ----------

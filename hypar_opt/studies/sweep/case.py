@@ -31,7 +31,7 @@ PAPERS = ",".join(parallelism.PAPERS_CHOICES)
 """The default choices of a case, as on the command line."""
 
 Cell = bool | int | float | str | None
-"""What a row has in a column."""
+"""The value of a table's cell."""
 
 CHOICES = tuple(map(",".join, parallelism.SETS_OF_CHOICES))
 
@@ -61,13 +61,13 @@ class Case:
 
     def key(self) -> str:
         """A hash of everything that the row depends on."""
-        # With the version, since another may give another row; sorted, so that the order of
+        # Includes the version, since another may give another row; sorted, so that the order of
         # fields does not matter.
         text = json.dumps(vars(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def columns(self) -> dict[str, Any]:
-        """Return the columns that identify the case; the search may be left to `solve`."""
+        """Return the columns that identify the case; None for a search left to `solve`."""
         columns = {name: value for name, value in vars(self).items() if name in COLUMNS}
         columns |= dict(zip(("network", "array"), self.names, strict=True))
         return {**columns, "varied": dict(self.varied), "levels": place_of(self.array).levels}

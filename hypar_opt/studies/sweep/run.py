@@ -41,11 +41,11 @@ TIMEOUT = 30
 """Seconds to wait for a scheduler, and for a first worker."""
 
 CHUNK = 16
-"""Cases of a task on a cluster: its scheduler takes as long for a task as for many short cases."""
+"""Cases per task on a cluster, as scheduling a task takes as long as many short cases."""
 
 CHUNK_SECONDS = 0.5
-"""A task ends after this time, and what it has not begun is run by other tasks: so of an
-interrupted sweep no more than this is lost, and slow cases are spread over all workers."""
+"""Seconds after which a task hands the cases that it has not begun to other tasks, so that an
+interrupted sweep loses no more than this, and slow cases spread over all workers."""
 
 _ADDRESS = re.compile(r"tcp://(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>\d{1,5})")
 
@@ -100,12 +100,12 @@ def run_local(
 
 
 _STARTING = Lock()
-"""Held while processes start: what they are to inherit is this whole process's."""
+"""Held while processes start, since the state that they inherit is process-wide."""
 
 
 @contextmanager
 def _only_installed_modules() -> Iterator[None]:
-    """Let processes start that import neither from the current folder nor the caller's script.
+    """Start processes that import neither from the current folder nor the caller's script.
 
     A program of ``python -c``, which a process begins with, searches the current folder first: a
     ``signal.py`` there would be taken for Python's. The caller's script, which would be run again,
@@ -127,7 +127,7 @@ def _only_installed_modules() -> Iterator[None]:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Let processes start to which Ctrl-C does nothing, and hold it back meanwhile."""
+    """Start processes that ignore Ctrl-C, and defer it meanwhile."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -214,7 +214,7 @@ def run_on_cluster(
                 del futures
                 for future in ended:
                     rows, remaining = future.result()
-                    # Of slow cases each is a task.
+                    # If cases are slow, each is a task.
                     ended.update(client.map(_run_chunk, [[item] for item in remaining], pure=False))
                     yield from rows
         except (OSError, CancelledError, KilledWorker) as error:
@@ -255,7 +255,7 @@ def run_together(cases: dict[str, Case]) -> Iterator[tuple[str, SweepRow]]:
     groups: dict[tuple[str, bool, SearchName], dict[str, Case]] = {}
     for key, case in cases.items():
         search: SearchName = "joint" if case.search == "joint" else "levelwise"
-        # Apart, since the paper's readings are of two parts alone.
+        # Separately, since the paper's readings need levels of two parts.
         halves = levels_at(place_of(case.array)).is_binary
         groups.setdefault((case.network, halves, search), {})[key] = case
     for (network, _, search), group in groups.items():
@@ -272,7 +272,7 @@ def _solved(
         )
         for key, case in cases.items()
     }
-    # The indices of its values give a case its plan among all combinations.
+    # The indices of a case's values on the axes give its plan.
     axes = [dict.fromkeys(values) for values in zip(*places.values(), strict=True)]
     index = [{value: n for n, value in enumerate(axis)} for axis in axes]
     names = (*AXES[:3], "hierarchy")
@@ -297,5 +297,5 @@ def _is_batched(network: str, reading: str, array: str) -> bool:
         # On one's own array plans are those that can run.
         constrained = problem_of(**on(place)).constraints.any
         return not constrained and is_batched(network_of(network), reading, levels_at(place))
-    except HyparError:  # by itself the case is a row with this reason
+    except HyparError:  # solved separately, the case is a row with this reason
         return False

@@ -30,7 +30,7 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.sweep.case import CHOICES, Case, network_of, on, place_of
 from hypar_opt.studies.sweep.vary import Variant, as_json, combinations, variants
-from hypar_opt.workload.parallelism import EVERY_CHOICE, PAPERS_CHOICES, stated_choices
+from hypar_opt.workload.parallelism import CHOICES_WITH_QUERIES, PAPERS_CHOICES, stated_choices
 
 SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
 
@@ -39,7 +39,7 @@ Networks = Annotated[
     Names, BeforeValidator(lambda value: (value,) if value in ("all", "paper") else value)
 ]
 MAX_CASES = 1_000_000
-"""The most cases of a sweep: 10 seconds, and half a gigabyte, before the first of them runs."""
+"""The maximum cases of a sweep: 10 seconds, and half a gigabyte, before the first one runs."""
 
 Level = Annotated[int, Strict(), Field(ge=1, le=arrays.MAX_LEVELS)]
 Value = TypeVar("Value")
@@ -88,7 +88,7 @@ def read_spec(path: str | Path) -> list[Case]:
     Raises
     ------
     InputError
-        Naming the file, the key and what would be right.
+        With the file, the key and what is expected.
     """
     file, folder = str(path), Path(path).parent
     text = read_text(path)
@@ -102,7 +102,7 @@ def read_spec(path: str | Path) -> list[Case]:
         return axis(key, entries, lambda name: _known_name(kind, name, known))
 
     networks = axis("networks", spec.networks, lambda name: _network(name, folder))
-    # Validated already; resolved only to refuse values listed twice.
+    # Already validated; resolved only to find duplicates.
     axis("batches", spec.batches, str)
     sizes = list(map(str, ELEMENT_BYTES))
     axis(
@@ -127,7 +127,7 @@ def read_spec(path: str | Path) -> list[Case]:
     ]
     readings = stated_readings or [None]
     combined = len(networks) * len(places) * len(readings)
-    varied = combinations(spec.vary, file, each=combined)
+    varied = combinations(spec.vary, file, cases_of_each=combined)
     axes = (networks, spec.batches, spec.element_bytes or [None], places)
     more = (choices, costs, solvers, overlaps)
     # Counted before anything is listed.
@@ -149,7 +149,7 @@ def read_spec(path: str | Path) -> list[Case]:
 
 
 def _case(
-    own: Variant,
+    variant: Variant,
     batch: int,
     size: int | None,
     choices: str | None,
@@ -159,35 +159,35 @@ def _case(
     *,
     reads: bool,
 ) -> Case:
-    """Return a case, with what its network and array decide where the sweep does not.
+    """Return a case; its network and array decide what the sweep leaves open.
 
     Parameters
     ----------
     reads
         Whether the sweep says in which reading.
     """
-    cost, reading = cost or own.problem.cost, own.problem.reading
+    cost, reading = cost or variant.problem.cost, variant.problem.reading
     if choices == "all":
-        whole = _with_all(own.network, own.array, cost, reading if reads else None)
+        whole = _with_all(variant.network, variant.array, cost, reading if reads else None)
         choices, reading = ",".join(whole.choices), whole.reading
     return Case(
-        own.network,
-        own.array,
+        variant.network,
+        variant.array,
         batch,
-        size or own.problem.element_bytes,
-        choices or ",".join(own.problem.choices),
+        size or variant.problem.element_bytes,
+        choices or ",".join(variant.problem.choices),
         cost,
         *solver,
         overlap,
         reading,
-        own.names,
-        own.varied,
+        variant.names,
+        variant.varied,
     )
 
 
 @lru_cache(maxsize=1024)
 def _with_all(network: str, array: str, cost: str, reading: str | None) -> Problem:
-    """Return the problem of a network on an array that has all choices."""
+    """Return the problem of a network on an array, with all choices."""
     arguments: Any = {**on(place_of(array)), "cost": cost, "reading": reading, "choices": "all"}
     return problem_of(network_of(network), **arguments)
 
@@ -204,7 +204,7 @@ def _axis(
                 value = resolve(name)
             except HyparError as error:
                 raise InputError(error.message, where=where, file=file) from None
-            # Two names may have the same value, such as a preset and a copy of its file.
+            # Two names may stand for the same value, such as a preset and a copy of its file.
             if value in values:
                 raise InputError(f"{name!r} is listed twice", where=where, file=file)
             values[value] = None
@@ -286,14 +286,14 @@ def _solver(text: str) -> tuple[str, str | None]:
 def _choices(text: str) -> str:
     choices = text if text == "all" else ",".join(stated_choices(text.split(",")))
     if choices not in ("all", *CHOICES):
-        more = ",".join(EVERY_CHOICE[len(PAPERS_CHOICES) :])
+        more = ",".join(CHOICES_WITH_QUERIES[len(PAPERS_CHOICES) :])
         raise HyparError(
             f"should be 'all', or 'data,model' and some of {more}, in this order, got {text!r}"
         )
     return choices
 
 
-def _known_name(kind: str, name: str, known: Collection[str]) -> str:
-    if name not in known:
-        raise UnknownNameError(kind, name, list(known))
+def _known_name(kind: str, name: str, names: Collection[str]) -> str:
+    if name not in names:
+        raise UnknownNameError(kind, name, list(names))
     return name

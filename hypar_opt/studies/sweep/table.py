@@ -14,12 +14,12 @@ from hypar_opt.studies.sweep.case import SweepRow, cells_of
 
 
 def check_table(path: str | Path) -> None:
-    """Refuse, before the work, a table that cannot be written.
+    """Check before the work that a table can be written.
 
     Raises
     ------
     HyparError
-        Naming the file, or what to install.
+        With the file, or what to install.
     """
     suffix = Path(path).suffix
     if suffix not in {".csv", ".parquet"}:

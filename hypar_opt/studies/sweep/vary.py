@@ -27,15 +27,15 @@ _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?)( ?)([^0-9\s
 MAX_STEPS = 1000
 _MAX_CHARACTERS = 200
 _SMALLEST, _LARGEST = Fraction(1, 10**60), Fraction(10**60)
-"""Bounds of an end of a range that is not zero, in its unit: beyond those of any key."""
+"""Bounds of a nonzero end of a range, in its unit: wider than those of any key."""
 
 MAX_VARIANTS = 100_000
-"""The most networks and arrays with other values of their keys. Each takes half a millisecond, and
-4 kB until the sweep ends."""
+"""The maximum number of variants of networks and arrays. Each takes half a millisecond, and 4 kB
+until the sweep ends."""
 
 
 class Range(Document):
-    """So many values from one to another, both included; ``log``: in equal ratios.
+    """A number of values between two ends, both included; with ``log`` in equal ratios.
 
     They are whole numbers if both ends are; others are rounded to six digits.
     """
@@ -91,15 +91,17 @@ def _number(value: object) -> tuple[Fraction, str]:
     return number, unit
 
 
-def combinations(vary: Mapping[str, Any], file: str, *, each: int = 1) -> list[dict[str, Any]]:
+def combinations(
+    vary: Mapping[str, Any], file: str, *, cases_of_each: int = 1
+) -> list[dict[str, Any]]:
     """Return each combination of values as settings, the last key varying fastest.
 
     Parameters
     ----------
     vary
         A list of values, or a table of a `Range`, by key; without any, one empty combination.
-    each
-        Of how many networks, arrays and readings each combination is one.
+    cases_of_each
+        The number of cases (networks, arrays, readings) of each combination.
 
     Raises
     ------
@@ -118,11 +120,11 @@ def combinations(vary: Mapping[str, Any], file: str, *, each: int = 1) -> list[d
             problem = "should be a list of values, or a range { from, to, steps, log }"
             raise InputError(f"{problem}, got {shown(entry)}", where=where, file=file)
         axes[key] = entry
-    count = each * math.prod(map(len, axes.values()))
+    count = cases_of_each * math.prod(map(len, axes.values()))
     if count > MAX_VARIANTS:
         factors = [f"{len(values):,}" for values in axes.values()]
         of = [f"{' x '.join(factors)} values"] * bool(factors)
-        of += [f"{each:,} networks, arrays and readings"] * (each > 1)
+        of += [f"{cases_of_each:,} networks, arrays and readings"] * (cases_of_each > 1)
         problem = f"should have at most {MAX_VARIANTS:,} combinations, got {count:,}"
         problem += f" ({', of each of '.join(of)})"
         raise InputError(problem, where="vary", file=file)
@@ -140,7 +142,7 @@ def _entries(vary: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, A
 
 @dataclass(frozen=True)
 class Variant:
-    """A network on an array, with other values of some keys, and what `solve` would decide.
+    """A network on an array with other values of some keys, and the defaults of `solve`.
 
     Parameters
     ----------
@@ -173,7 +175,7 @@ def variants(
     Raises
     ------
     InputError
-        If a key or a value is wrong, there twice, or one of the sweep's other keys.
+        If a key or value is wrong or repeated, or a key is one of the sweep's own.
     """
     described, place = network_of(network), place_of(array)
     stated_array = place if isinstance(place, Array) else None

@@ -20,12 +20,12 @@ from hypar_opt.units import COUNT, SECONDS, format_bytes, format_signed, format_
 
 @dataclass(frozen=True)
 class ValidatedStep:
-    """A measured step, and what is calculated of it.
+    """A measured step, and the calculated one.
 
     Parameters
     ----------
     name, of_set
-        As the file has them.
+        As in the file.
     measured
         Seconds; None where the source has none.
     seconds
@@ -100,7 +100,7 @@ SETS = Columns(
     Column("memory", "mean of memory", format_tenths, shown=_have_memory),
     entry=SetErrors,
 )
-"""Of the errors of a set."""
+"""The columns of a set's errors."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -26,9 +26,9 @@ from hypar_opt.studies.simulation import RunArguments, simulated_passes, simulat
 from hypar_opt.studies.validation.machines import array_of
 from hypar_opt.studies.validation.rows import (
     FURTHER_SHAPE,
+    GATED_COLUMNS,
     NOT_MODELLED,
     NUMBERS,
-    OF_GATED,
     SETTINGS,
     SHAPE,
     TRUTHS,
@@ -60,23 +60,23 @@ HALF_PRECISION = ("fp16", "bf16", "amp_fp16", "amp_bf16")
 ELEMENT_BYTES = 2
 
 MAX_LAYERS = 10_000
-"""Layers of the largest network that is calculated, blocks repeated: some seconds a row."""
+"""The maximum layers of a network, blocks expanded: some seconds per row."""
 
 _LAYERS_OF_A_BLOCK = 9
-"""Layers that a block of a GPT has at least."""
+"""The minimum layers of a GPT's block."""
 
 
 Thing = TypeVar("Thing")
 _Keyed = tuple["Hashable", Thing]
-"""What is calculated once for several rows, with its key."""
+"""A value shared by several rows, with its cache key."""
 
 
 class NotModelledError(HyparError):
-    """A measured step is of a kind that is not calculated; the message says which."""
+    """The error of a measured step of a kind that is not modelled; the message says which."""
 
 
 class CalculatedStep(NamedTuple):
-    """What is calculated of a measured step: its seconds, and the bytes of an accelerator."""
+    """A calculated step: its seconds, and the bytes of an accelerator."""
 
     seconds: float
     bytes: int
@@ -84,7 +84,7 @@ class CalculatedStep(NamedTuple):
 
 @contextmanager
 def _not_modelled() -> Iterator[None]:
-    """Raise what is refused inside as the reason why a step is not modelled."""
+    """Turn a refusal inside into the reason why a step is not modelled."""
     try:
         yield
     except NotModelledError:
@@ -97,12 +97,12 @@ def _not_modelled() -> Iterator[None]:
 
 
 class Calculator:
-    """Calculates measured steps; what several of them have in common, once.
+    """Calculates measured steps; shares what several of them have in common.
 
     Parameters
     ----------
     folder
-        Where the files of networks are that rows name.
+        The folder of the network files that rows name.
     """
 
     def __init__(self, folder: Path = Path()) -> None:
@@ -120,71 +120,72 @@ class Calculator:
         Raises
         ------
         NotModelledError
-            Saying what is not modelled.
+            With what is not modelled.
         """
-        case = self._asked(row, machines)
-        # Equal stages that are further behind hold less.
-        fullest = max(map(self._held, case.stages))
+        case = self._row_stages(row, machines)
+        # Of equal stages, later ones hold less.
+        fullest = max(map(self._device_bytes, case.stages))
         return CalculatedStep(self._seconds(case), fullest)
 
     def seconds(self, row: Row, machines: Machines) -> float:
-        """Return the seconds of `step`, without what else it says."""
-        return self._seconds(self._asked(row, machines))
+        """Return the seconds of `step` alone."""
+        return self._seconds(self._row_stages(row, machines))
 
-    def _seconds(self, asked: _Asked) -> float:
-        count = asked.stages[0].run["micro_batches"]
+    def _seconds(self, case: _CalculatedRow) -> float:
+        count = case.stages[0].run["micro_batches"]
         with _not_modelled():
-            if len(asked.stages) == 1:
-                return self._kept(self._times, asked.stages[0], simulated_times).of(count)
-            passes = [self._kept(self._passes, stage, simulated_passes) for stage in asked.stages]
-            return pipeline_step(passes, asked.schedule, count, tied=asked.tied).seconds
+            if len(case.stages) == 1:
+                return self._cached(self._times, case.stages[0], simulated_times).of(count)
+            passes = [self._cached(self._passes, stage, simulated_passes) for stage in case.stages]
+            return pipeline_step(passes, case.schedule, count, tied=case.tied).seconds
 
-    def _kept(
-        self, found: dict[Hashable, Thing], own: _AskedStage, simulated: Callable[..., Thing]
+    def _cached(
+        self, cache: dict[Hashable, Thing], stage: _RowStage, simulated: Callable[..., Thing]
     ) -> Thing:
-        """Return what is simulated of a stage for any number of micro-batches, once."""
-        if own.key not in found:
-            found[own.key] = simulated(own.plan, own.array, **own.run)
-        return found[own.key]
+        """Return a stage's simulation, for any number of micro-batches, cached."""
+        if stage.key not in cache:
+            cache[stage.key] = simulated(stage.plan, stage.array, **stage.run)
+        return cache[stage.key]
 
-    def _held(self, own: _AskedStage) -> int:
-        """Return the bytes of an accelerator of a stage."""
-        key = (*own.key, own.has_several, own.plan.problem.in_flight)
+    def _device_bytes(self, stage: _RowStage) -> int:
+        """Return the bytes of memory of a stage's accelerator."""
+        key = (*stage.key, stage.has_several, stage.plan.problem.in_flight)
         if key not in self._bytes:
-            run: dict[str, Any] = {k: v for k, v in own.run.items() if k != "early_stop"}
+            run: dict[str, Any] = {k: v for k, v in stage.run.items() if k != "early_stop"}
             with _not_modelled():
-                self._bytes[key] = memory(own.plan, own.array, **run).total
+                self._bytes[key] = memory(stage.plan, stage.array, **run).total
         return self._bytes[key]
 
-    def _asked(self, row: Row, machines: Machines) -> _Asked:
+    def _row_stages(self, row: Row, machines: Machines) -> _CalculatedRow:
         """Return the plans of a row's settings, their arrays, and how its step trains."""
         check_modelled(row, machines)
         zero, early = row.get("zero", ""), row.get("early_stop", "")
         shard = row.get("shard", "") or SHARDED[zero]  # ZeRO's stages in their order
-        # Sharded gradients and weights are of FSDP, which runs exchanges beside the computation;
-        # else all gradients are reduced after the last micro-batch, as one tensor.
-        of_fsdp = any(word in shard for word in SHARDED[2:])
-        keys: dict[str, Any] = {"overlap": "prefetch"} if of_fsdp else {"bucket": "1 TB"}
+        # Sharded gradients and weights mean FSDP, which overlaps exchanges with computation;
+        # otherwise all gradients are reduced after the last micro-batch, as one bucket.
+        is_fsdp = any(word in shard for word in SHARDED[2:])
+        keys: dict[str, Any] = {"overlap": "prefetch"} if is_fsdp else {"bucket": "1 TB"}
         flash = setting(row, "attention") != "megatron"
         run = RunArguments(
             micro_batches=row["gbs"] // (row["mbs"] * row["dp"]),
             recompute=setting(row, "recompute"),
             shard=shard,
-            early_stop=of_fsdp if early == "" else early,
-            # Sequence parallelism splits tokens evenly; here images stand for them.
+            early_stop=is_fsdp if early == "" else early,
+            # Sequence parallelism splits tokens evenly, which the plan expresses as a split of the
+            # batch.
             exact_shares=True,
         )
         if (reduced := row.get("reduce", "")) != "":
             run["reduce_bytes"] = reduced
         with _not_modelled():
             name, count = row["machine"], row["gpus"]
-            of_array = count, flash, of_fsdp, repr(machines[name])
-            if of_array not in self._arrays:
-                self._arrays[of_array] = array_of(machines, name, count, fused=flash, **keys)
-            network, array = self._network(row), (of_array, self._arrays[of_array])
+            array_key = count, flash, is_fsdp, repr(machines[name])
+            if array_key not in self._arrays:
+                self._arrays[array_key] = array_of(machines, name, count, fused=flash, **keys)
+            network, array = self._network(row), (array_key, self._arrays[array_key])
             _check_split(row, network[1])
             if row["pp"] == 1:
-                return _Asked((self._stage(row, network, array, run),))
+                return _CalculatedRow((self._stage(row, network, array, run),))
             if count == row["pp"]:
                 part = array_of(machines, name, 1, fused=flash, **keys)
             else:
@@ -193,15 +194,15 @@ class Calculator:
 
     def _stage(
         self, row: Row, network: _Keyed[Network], array: _Keyed[Array], run: RunArguments
-    ) -> _AskedStage:
+    ) -> _RowStage:
         """Return the plan of a stage, or of a network without any, on its accelerators."""
-        of_plan, plan = self._plan(row, network, array[1].hierarchy().sizes)
+        plan_key, plan = self._plan(row, network, array[1].hierarchy().sizes)
         if row["sp"] and row["tp"] > 1 and (again := gathered_again(network[1])):
             run = RunArguments(**run, gather=again)
         trained = (run.get(name) for name in ("shard", "recompute", "early_stop", "reduce_bytes"))
         # The same choices for another batch; of the plan's cost nothing is read.
         plan = plan.model_copy(update={"batch": row["gbs"]})
-        return _AskedStage((of_plan, array[0], row["mbs"], *trained), plan, array[1], run)
+        return _RowStage((plan_key, array[0], row["mbs"], *trained), plan, array[1], run)
 
     def _in_stages(
         self,
@@ -210,15 +211,15 @@ class Calculator:
         array: _Keyed[Array],
         part: ArrayRecord,
         run: RunArguments,
-    ) -> _Asked:
-        """Return the plans of a row's stages: those that are alike have one.
+    ) -> _CalculatedRow:
+        """Return the plans of a row's stages; equal stages share one.
 
         Parameters
         ----------
         part
-            Of the array, each stage's.
+            The part of the array that each stage has.
         """
-        (of_network, whole), (of_array, machine) = network, array
+        (network_key, whole), (array_key, machine) = network, array
         count, parts, schedule = run["micro_batches"], row["pp"], schedule_of(row)
         stages = stages_of_row(whole, row, count)
         # Stages of whole nodes have equal links; others as in the first node.
@@ -227,15 +228,15 @@ class Calculator:
         inside = [machine.stage_link(number, parts) for number in range(positions)]
         links = [inside[number % len(inside)] for number in range(parts)]
         kinds = kinds_of_layers(whole)
-        stages_by_key: dict[Hashable, _AskedStage] = {}
+        stages_by_key: dict[Hashable, _RowStage] = {}
         stages_in_order = []
         for number, order in enumerate(orders(schedule, parts, count, stages.chunks)):
             chunks, sides = stages.chunks_of(number), (links[number - 1], links[number])
             key = tuple(kinds[chunk.start : chunk.stop] for chunk in chunks), sides
             if key not in stages_by_key:
                 stage_network = stage_of(whole, chunks)
-                on = (of_array, parts, sides), part.description
-                stage = self._stage(row, ((of_network, key[0]), stage_network), on, run)
+                on = (array_key, parts, sides), part.description
+                stage = self._stage(row, ((network_key, key[0]), stage_network), on, run)
                 kept_batches = in_flight(order, [len(chunk) for chunk in chunks])
                 update: dict[str, Any] = {
                     "stage": stage_context(whole, stage_network, chunks, kept_batches, *sides)
@@ -247,13 +248,13 @@ class Calculator:
         reduced = run.get("reduce_bytes", ELEMENT_BYTES)
         # Replicas of Megatron-LM each reduce all that they hold.
         tied = tied_reductions(stages, machine, reduced, copies=size // row["tp"])
-        return _Asked(tuple(stages_in_order), schedule, tied)
+        return _CalculatedRow(tuple(stages_in_order), schedule, tied)
 
     def _network(self, row: Row) -> tuple[Hashable, Network]:
         """Return a row's network, and its key."""
         name = row.get("network", "")
-        of_shape = *SHAPE, *FURTHER_SHAPE, *OF_GATED, "positions", "dropout", "attention"
-        key = name, *(row.get(column, "") for column in of_shape)
+        shape_columns = *SHAPE, *FURTHER_SHAPE, *GATED_COLUMNS, "positions", "dropout", "attention"
+        key = name, *(row.get(column, "") for column in shape_columns)
         if key not in self._networks:
             self._networks[key] = self._named(name, row) if name else _of_sizes(row)
         return key, self._networks[key]
@@ -276,7 +277,7 @@ class Calculator:
             tokens = row.get("seq", "")
             return network if tokens == "" else with_tokens(network, tokens)
         except HyparError as error:
-            # Without the list of all networks, which is no part of a reason.
+            # Without the list of all networks, which does not belong in a reason.
             raise NotModelledError(f"network: {str(error).partition(' known: ')[0]}") from None
 
     def _plan(self, row: Row, network: _Keyed[Network], sizes: tuple[int, ...]) -> _Keyed[Plan]:
@@ -363,13 +364,13 @@ def _named(names: Sequence[str], word: str, levels: Iterable[int]) -> Iterator[s
         yield from (f"{name}@H{level + 1}={word}" for level in levels)
 
 
-class _AskedStage(NamedTuple):
-    """The plan of a stage, or of a network without any, its array, and how its step trains.
+class _RowStage(NamedTuple):
+    """The plan of a stage (or of an unstaged network), its array and its run's settings.
 
     Parameters
     ----------
     key
-        Equal for steps that differ in their number of micro-batches alone.
+        Equal for steps that differ only in the number of micro-batches.
     """
 
     key: tuple[Hashable, ...]
@@ -383,20 +384,20 @@ class _AskedStage(NamedTuple):
         return self.run["micro_batches"] > 1
 
 
-class _Asked(NamedTuple):
-    """What a row's step is simulated of.
+class _CalculatedRow(NamedTuple):
+    """The inputs of the simulation of a row's step.
 
     Parameters
     ----------
     stages
-        In order; one for a network without any.
+        In order; a single one for an unstaged network.
     schedule
         Of their passes.
     tied
         Sums of gradients of weights that several have.
     """
 
-    stages: tuple[_AskedStage, ...]
+    stages: tuple[_RowStage, ...]
     schedule: str = ""
     tied: tuple[TiedReduction, ...] = ()
 
@@ -406,7 +407,7 @@ def _of_sizes(row: Row) -> Network:
     further: dict[str, Any] = {
         column: row[column] for column in FURTHER_SHAPE if row.get(column, "") != ""
     }
-    further |= {column: row[column] for column in OF_GATED if row.get(column, "") != ""}
+    further |= {column: row[column] for column in GATED_COLUMNS if row.get(column, "") != ""}
     dropout = row.get("dropout", "")
     return gpt(
         **{name: row[name] for name in ("layers", "hidden", "heads")},
@@ -424,7 +425,7 @@ def check_modelled(row: Row, machines: Machines) -> None:
     Raises
     ------
     NotModelledError
-        Naming the column.
+        With the column.
     """
     for name in SETTINGS:
         _check_stated(row, name)
@@ -476,7 +477,7 @@ def check_modelled(row: Row, machines: Machines) -> None:
 
 
 def _check_split(row: Row, network: Network) -> None:
-    """Check that a network has what its row's degrees split."""
+    """Check that a network has the axes that its row's degrees split."""
     attention = any(HEADS in layer.splits.values() for layer in network.layers)
     for name in ("tp", "cp"):
         if row.get(name, "") not in ("", 1) and not attention:
@@ -505,7 +506,7 @@ def _check_shape(row: Row) -> None:
     sizes = (
         *(column for column in SHAPE if column != "seq"),
         *FURTHER_SHAPE,
-        *OF_GATED,
+        *GATED_COLUMNS,
         "positions",
     )
     for column in sizes:

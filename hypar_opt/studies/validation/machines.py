@@ -29,7 +29,7 @@ EFFICIENCY = "overlap_efficiency"
 
 
 class MachineTable(Document):
-    """A machine's table as a file states it; what it lacks is of the one that it is like."""
+    """A machine's table in a file; missing keys come from the machine named by ``like``."""
 
     source: Printable = ""
     like: Name | None = None
@@ -95,7 +95,7 @@ def machine_of(array: Array, start: Mapping[str, Any] = FrozenDict()) -> dict[st
     Parameters
     ----------
     start
-        Constants of kernels for an accelerator that states none.
+        Kernel constants for an accelerator that states none.
 
     Raises
     ------
@@ -119,15 +119,15 @@ def machine_of(array: Array, start: Mapping[str, Any] = FrozenDict()) -> dict[st
     return {"source": array.source, **places, "accelerator": {**start_values, **rest}}
 
 
-def _resolved(tables: Mapping[str, Any], known: Machines, file: str) -> Machines:
-    """Return machines with the keys of those that they are like."""
+def _resolved(tables: Mapping[str, Any], known_machines: Machines, file: str) -> Machines:
+    """Return machines, missing keys filled in from those named by ``like``."""
     resolved: dict[str, Mapping[str, Any]] = {}
     for name, table in tables.items():
         try:
             if not isinstance(table, dict):
                 raise InputError(f"should be a table, got {shown(table)}", where=name, file=file)
             stated = validate(MachineTable, table, file=file)
-            resolved[name] = _with_like(name, stated, {**known, **resolved})
+            resolved[name] = _with_like(name, stated, {**known_machines, **resolved})
             array_of(resolved, name, resolved[name]["per_node"])
         except InputError as error:
             # A machine's table has the keys of its topology itself.
@@ -137,12 +137,12 @@ def _resolved(tables: Mapping[str, Any], known: Machines, file: str) -> Machines
     return resolved
 
 
-def _with_like(name: str, own: MachineTable, others: Machines) -> Mapping[str, Any]:
-    """Return a machine's keys, with those of the one that it is like."""
-    table = own.model_dump(exclude_none=True, exclude_defaults=True)
-    like = own.like or name
-    if like not in others and (own.like is not None or own.accelerator is None):
-        got = "which a new machine needs" if own.like is None else f"got {shown(like)}"
+def _with_like(name: str, table_of_name: MachineTable, others: Machines) -> Mapping[str, Any]:
+    """Return a machine's keys, completed by those of the machine it is like."""
+    table = table_of_name.model_dump(exclude_none=True, exclude_defaults=True)
+    like = table_of_name.like or name
+    if like not in others and (table_of_name.like is not None or table_of_name.accelerator is None):
+        got = "which a new machine needs" if table_of_name.like is None else f"got {shown(like)}"
         problem = f"should name a machine above it: {', '.join(others)}; {got}"
         raise InputError(problem, where="like")
     base = others.get(like, {})
@@ -157,7 +157,7 @@ def _with_like(name: str, own: MachineTable, others: Machines) -> Mapping[str, A
 def array_of(
     machines: Machines, name: str, count: int, *, fused: bool = True, **keys: Any
 ) -> Array:
-    """Return so many accelerators of a machine as an array.
+    """Return an array of a number of a machine's accelerators.
 
     Parameters
     ----------

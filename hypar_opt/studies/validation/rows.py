@@ -32,13 +32,13 @@ NOT_MODELLED: Mapping[str, str] = {
     "expert_ffn": "mixtures of experts are not modelled but by network",
     "etp": "tensor parallelism inside experts is not modelled",
 }
-"""Columns of whole numbers that leave a row out where they are above 1, with why."""
+"""Columns of whole numbers above 1 of which a row is not modelled, with the reason."""
 
 NUMBERS = (*SHAPE, *RUN, *FURTHER_SHAPE, *NOT_MODELLED, "cp", "ep", "interleave", "reduce")
 """Columns of whole numbers."""
 
-OF_GATED = ("gated", "tied")
-TRUTHS = ("sp", "early_stop", *OF_GATED)
+GATED_COLUMNS = ("gated", "tied")
+TRUTHS = ("sp", "early_stop", *GATED_COLUMNS)
 """Columns that are true or false."""
 
 WORDS: Mapping[str, tuple[str, ...]] = {
@@ -59,7 +59,7 @@ SETTINGS = (*RUN, "recompute", "attention", "sp", "precision")
 """Columns without which a row is not modelled, beside those of its network and of its shards."""
 
 UNKNOWN = ("", "?")
-"""What a column has where the source does not say it."""
+"""The value of a column that the source does not state."""
 
 COLUMNS = ("id", "machine", *SETTINGS, "seconds")
 """The columns that a set has to have, in any order; and ``zero`` or ``shard``, and ``network`` or
@@ -69,7 +69,7 @@ KNOWN = frozenset((*COLUMNS, *NUMBERS, *TRUTHS, *WORDS, *TEXTS, "zero", "dropout
 """All columns that are read."""
 
 LEAST_SECONDS, MAX_SECONDS = 1e-9, 1e9
-"""Between which a step's seconds are, so that their ratios and logarithms are finite."""
+"""The bounds of a step's seconds, so that ratios and logarithms are finite."""
 
 Row = Mapping[str, Any]
 
@@ -98,7 +98,7 @@ class MeasuredSet(Document):
     trust: Printable = ""
     note: Printable = ""
     columns: Columns | None = None
-    """Those of the file where it is missing."""
+    """The columns; those of the file by default."""
     rows: Annotated[tuple[tuple[Cell, ...], ...], Field(min_length=1)]
 
 
@@ -129,8 +129,8 @@ class MeasuredSteps(Document):
                 _check(dict(zip(columns, row, strict=True)), place)
         return self
 
-    def _columns_of(self, own: MeasuredSet) -> Columns:
-        return self.columns if own.columns is None else own.columns
+    def _columns_of(self, step_set: MeasuredSet) -> Columns:
+        return self.columns if step_set.columns is None else step_set.columns
 
     @property
     def left_aside(self) -> tuple[str, ...]:
@@ -140,10 +140,10 @@ class MeasuredSteps(Document):
         )
         return tuple(name for name in columns if name not in KNOWN)
 
-    def rows_of(self, own: MeasuredSet) -> list[Row]:
+    def rows_of(self, step_set: MeasuredSet) -> list[Row]:
         """Return a set's rows as dictionaries."""
-        columns = self._columns_of(own)
-        return [dict(zip(columns, row, strict=True)) for row in own.rows]
+        columns = self._columns_of(step_set)
+        return [dict(zip(columns, row, strict=True)) for row in step_set.rows]
 
 
 def _missing(columns: Columns) -> Iterator[str]:
@@ -155,7 +155,7 @@ def _missing(columns: Columns) -> Iterator[str]:
 
 
 def _check(row: Row, where: str) -> None:
-    """Check the kinds of a row's values; any text may stand where the source says nothing else."""
+    """Check the types of a row's values; text is allowed if the source has no value."""
 
     def refuse(name: str, wanted: str) -> None:
         raise rule(f"{where}, {name}: should be {wanted}, got {shown(row[name])}")
@@ -185,7 +185,7 @@ def _check(row: Row, where: str) -> None:
 
 
 def measured_seconds(row: Row) -> float | None:
-    """Return a row's seconds; None where the source has none, or a word for it."""
+    """Return a row's seconds; None if the source has none, or only a word."""
     value = row["seconds"]
     return None if isinstance(value, str) else float(value)
 
@@ -219,5 +219,5 @@ def read_steps(path: str | Path | None = None) -> MeasuredSteps:
 
 
 def setting(row: Row, column: str) -> str:
-    """Return the word of a column, without the mark of what the source does not say."""
+    """Return the word of a column, without the question mark of an unstated one."""
     return str(row.get(column, "")).rstrip("?")

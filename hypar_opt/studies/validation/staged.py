@@ -1,4 +1,4 @@
-"""The pipeline stages of a measured step: where its network is cut, and what binds its ends."""
+"""The pipeline stages of a measured step: its network's cuts, and the weights stages share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 _NUMBERS = re.compile(r"\d+(\+\d+)*", re.ASCII)
-"""How many blocks each chunk has."""
+"""The blocks of each chunk."""
 
 
 def schedule_of(row: Row) -> str:
@@ -69,7 +69,7 @@ def stages_of_row(network: Network, row: Row, micro_batches: int) -> Stages:
     else:
         weights = np.array([layer.macs for layer in workload_of(network, 1).layers])
         numbers = [*balanced_cuts(network, weights, count)]
-    # At either end a chunk without blocks has what is in front of the first, or behind the last.
+    # At either end, a chunk without blocks has the layers before the first or after the last.
     behind = max(repetition.stop for block in network.repeats for repetition in block.repetitions)
     begins = [(*blocks, behind)[number] for number in accumulate(numbers[:-1])]
     return Stages(network, parts, (*begins, len(network.layers)))

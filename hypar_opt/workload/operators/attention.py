@@ -37,7 +37,8 @@ from hypar_opt.workload.operators.saved import Intermediate, Saved
 from hypar_opt.workload.operators.windows import Offsets, Pair
 
 HEADS = Choice("heads", "g", "key-value head", "●", "M")
-"""Each part has a share of the heads: with grouped queries, those of a share of the keys."""
+"""Each part has a share of the heads; of grouped queries, a share of the key-value heads with their
+queries."""
 
 QUERIES = Choice("queries", "r", "query head", "◉", "Q")
 """Each part has a share of the queries of each key-value head, and all keys and values."""
@@ -45,19 +46,19 @@ QUERIES = Choice("queries", "r", "query head", "◉", "Q")
 _SHARED_FEATURES = Contraction.parse(
     "q[b,t,g,r,e] * k[b,s,g,n] * v[b,s,g,d] * z[b,s,m] -> y[b,t,g,r,d]"
 )
-"""Attention with features of keys that all heads share: n of a head's own, and m."""
+"""Attention with key features that all heads share (m), beside n features per head."""
 
-_OF_SCORES = Contraction.parse(
+_WITH_SCORE_INPUT = Contraction.parse(
     "q[b,t,g,r,e] * k[b,s,g,e] * v[b,s,g,d] * z[b,u,g,r] -> y[b,t,g,r,d]"
 )
-"""Attention with u more numbers of each head's scores: biases of them, or one beside them."""
+"""Attention with a further input of u numbers per head for its scores: biases, or a sink."""
 
-_OF_EQUAL_HEADS: Mapping[str, Choice] = FrozenDict(data=DATA_CHOICE, model=HEADS, tokens=TOKENS)
-"""The choices of an attention whose queries have a key-value head each."""
+_UNGROUPED_CHOICES: Mapping[str, Choice] = FrozenDict(data=DATA_CHOICE, model=HEADS, tokens=TOKENS)
+"""The choices of attention without grouped queries: a key-value head for each query head."""
 
-_IN_WINDOWS: Mapping[str, Choice] = FrozenDict(data=DATA_CHOICE, model=HEADS, queries=QUERIES)
-_OF_EQUAL_HEADS_IN_WINDOWS: Mapping[str, Choice] = FrozenDict(data=DATA_CHOICE, model=HEADS)
-"""The choices in windows of an image: tokens that follow one another are not one window's."""
+_WINDOW_CHOICES: Mapping[str, Choice] = FrozenDict(data=DATA_CHOICE, model=HEADS, queries=QUERIES)
+_UNGROUPED_WINDOW_CHOICES: Mapping[str, Choice] = FrozenDict(data=DATA_CHOICE, model=HEADS)
+"""The choices in windows of an image, where consecutive tokens do not lie in one window."""
 
 ROTARY_BASE = 10_000.0
 """The default base of rotary positions, that of RoFormer."""
@@ -79,7 +80,7 @@ class Rotary(Document):
     """Whether a pair is of neighbours, 2j and 2j + 1, rather than of j and j + features / 2."""
 
     def of_head(self, size: int) -> tuple[float, int, bool]:
-        """Return the base, the features that are turned of a head of some size, and the pairs."""
+        """Return the base, the number of features turned of a head of a size, and the pairing."""
         features = min(self.features or size, size)
         return self.base or ROTARY_BASE, features, bool(self.interleaved)
 
@@ -110,7 +111,7 @@ class ImageWindows(Document):
         return math.prod(2 * size - 1 for size in self.size)
 
     def problem(self, tokens: int) -> str:
-        """Return why a sequence of tokens is no image that these windows tile; empty if it is."""
+        """Return why these windows do not tile a sequence as an image; empty if they do."""
         rows, rest = divmod(tokens, self.columns)
         if rest:
             return f"columns should divide the {tokens} tokens, got {self.columns}"
@@ -123,23 +124,23 @@ class ImageWindows(Document):
         return ""
 
     def order(self, tokens: int) -> NDArray[np.intp]:
-        """Return the token at each place, ``(windows, pixels of a window)``."""
+        """Return the token at each position of each window, ``(windows, pixels of a window)``."""
         rows = tokens // self.columns
         image = np.arange(tokens).reshape(rows, self.columns)
         return self._cut(np.roll(image, [-by for by in self.shift or (0, 0)], (0, 1)))
 
     def seen(self, tokens: int) -> NDArray[np.bool_]:
-        """Return the keys that queries see, ``(windows, pixels, pixels)``."""
+        """Return which keys each query sees, ``(windows, pixels, pixels)``."""
         rows = tokens // self.columns
         down, right = self.shift or (0, 0)
-        # Of each side of the seam, the pixels that the roll has brought from the other end.
+        # Along each axis, the pixels that the roll brought from the other end.
         moved = 2 * (np.arange(rows) >= rows - down)[:, None]
         of = self._cut(moved + (np.arange(self.columns) >= self.columns - right))
         seen: NDArray[np.bool_] = of[:, :, None] == of[:, None]
         return seen
 
     def relative(self) -> NDArray[np.intp]:
-        """Return the number of each key's position relative to a query, ``(pixels, pixels)``."""
+        """Return the index of each key's position relative to a query, ``(pixels, pixels)``."""
         rows, columns = self.size
         places = np.divmod(np.arange(self.pixels), columns)
         down, right = (place[:, None] - place for place in places)
@@ -196,7 +197,7 @@ class Attention(Operator):
     contraction: ClassVar[Contraction] = Contraction.parse(
         "q[b,t,g,r,e] * k[b,s,g,e] * v[b,s,g,d] -> y[b,t,g,r,d]"
     )
-    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(**_OF_EQUAL_HEADS, queries=QUERIES)
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(**_UNGROUPED_CHOICES, queries=QUERIES)
     trick: ClassVar[str] = "data"
     reads: ClassVar[tuple[int, int]] = (1, 4)
     inner: ClassVar[Axes] = ("b", "t", "s", "g", "r")
@@ -214,7 +215,7 @@ class Attention(Operator):
         both = PassKernels(Fraction(1), scores=2, output=8, launches=4)
         # Biases and what a shift hides are added to the scores; of biases' error sums are taken.
         masked = bool(self.windows and self.windows.shift)
-        biased = bool(self.windows and self.of_scores)
+        biased = bool(self.windows and self.score_input)
         adds = biased + masked
         there = both._replace(
             inner=8 + 10 * drops + 8 * caps + 8 * adds, launches=4 + drops + caps + adds
@@ -225,10 +226,10 @@ class Attention(Operator):
         return there, back, both._replace(launches=3)
 
     def saves(self, *, fused: Fused) -> Saved:
-        # Keys are saved with a copy of shared features for each head.
+        # Keys are saved with the shared features copied to each head.
         copies = (Intermediate(("b", "s", "g", "m")),) if self.shares_features else ()
         if fused.attention:
-            # Of each row of scores the logarithm of its sum, in single precision.
+            # The log-sum-exp of each row of scores, in single precision.
             rows = Intermediate(tuple(axis for axis in self.inner if axis != "s"), bytes=4)
             return Saved(inputs=True, output=True, intermediates=(rows, *copies))
         # The softmax; with dropout the mask and what it leaves; the tangents of a soft cap.
@@ -238,15 +239,15 @@ class Attention(Operator):
         )
 
     def pairs(self, tokens: Fraction | int) -> Fraction:
-        """Return the scores of the first tokens that a causal mask leaves, of each head.
+        """Return the number of unmasked scores of the first tokens, per head.
 
-        Of itself a token sees half: up to the diagonal.
+        The diagonal counts half: a mask cuts through it.
         """
         inside = min(Fraction(tokens), Fraction(self.window or tokens))
         return inside * inside / 2 + (tokens - inside) * inside
 
     def seen(self, sizes: Mapping[str, int]) -> Fraction:
-        """Return the share of scores that a mask leaves, as if keys were as many as queries."""
+        """Return the share of scores that the mask leaves, for as many keys as queries."""
         tokens = sizes["t"]
         return self.pairs(tokens) / tokens**2 if self.causal else Fraction(1)
 
@@ -261,11 +262,11 @@ class Attention(Operator):
 
     @property
     def shares_features(self) -> bool:
-        """Whether all heads share features of their keys: its fourth input."""
-        return len(self.inputs or ()) == 4 and self.of_scores is None
+        """Whether its fourth input is key features that all heads share."""
+        return len(self.inputs or ()) == 4 and self.score_input is None
 
     @property
-    def of_scores(self) -> TokenMap | None:
+    def score_input(self) -> TokenMap | None:
         """What its fourth input has for the scores of each head: sinks, or biases; else None."""
         if self.sinks:
             return TokenMap(1, self.heads)
@@ -275,19 +276,19 @@ class Attention(Operator):
 
     @property
     def axes(self) -> Contraction:
-        if self.of_scores:
-            return _OF_SCORES
+        if self.score_input:
+            return _WITH_SCORE_INPUT
         return _SHARED_FEATURES if self.shares_features else self.contraction
 
     @property
     def splits(self) -> Mapping[str, Choice]:
         if self.windows:
-            return _IN_WINDOWS if self.kv_heads else _OF_EQUAL_HEADS_IN_WINDOWS
-        return self.choices if self.kv_heads else _OF_EQUAL_HEADS
+            return _WINDOW_CHOICES if self.kv_heads else _UNGROUPED_WINDOW_CHOICES
+        return self.choices if self.kv_heads else _UNGROUPED_CHOICES
 
     def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
         heads, *queries = super().parts(maps)
-        # Of each key-value head one after the other.
+        # The features of one key-value head after the other.
         return heads, *(
             replace(
                 query,
@@ -316,7 +317,7 @@ class Attention(Operator):
         if self.sinks and self.windows:
             raise self.refuse("sinks", "should be without windows")
         query, keys, scores = reads[0], reads[1:], reads[4:]
-        if self.of_scores:
+        if self.score_input:
             keys, scores = reads[1:3], reads[3:]
         parts = self.heads if keys else self.heads + 2 * self._kv_heads
         size, rest = divmod(query.channels, parts)
@@ -341,7 +342,7 @@ class Attention(Operator):
                 f" features{beside} and as many tokens, got {' and '.join(map(described, keys))}",
             )
         self._check_windows(query.tokens, keys[0].tokens)
-        if (of_scores := self.of_scores) and scores != (of_scores,):
+        if (of_scores := self.score_input) and scores != (of_scores,):
             got = " and ".join(map(described, reads))
             content = "a score of each head" if self.sinks else "one of each relative position"
             wish = f"q, k, v and {described(of_scores)}, {content}"
@@ -363,11 +364,11 @@ class Attention(Operator):
             "g": self._kv_heads,
             "r": self.heads // self._kv_heads,
             "d": maps.output.channels // self.heads,
-            # The keys that one query sees.
+            # The number of keys that one query sees.
             "s": self.windows.pixels if self.windows else maps.further_inputs[0].tokens,
             "e": maps.input.channels // self.heads,
         }
-        if scores := self.of_scores:
+        if scores := self.score_input:
             return {**sizes, "u": scores.tokens}
         if not self.shares_features:
             return sizes
@@ -386,7 +387,7 @@ class Attention(Operator):
         widths = [queries * one, one, one] if len(reads) > 1 else [(queries + 2) * one]
         if self.shares_features:
             widths = [2 * queries * one, one, one, SMALL_HEAD]
-        if self.of_scores:
+        if self.score_input:
             widths.append(small.parts * queries)
         keys = {"heads": constant(small.parts * queries), "kv_heads": constant(small.parts)}
         for read, width in zip(reads, widths, strict=True):

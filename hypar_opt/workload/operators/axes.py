@@ -27,7 +27,7 @@ BATCH = "b"
 """The axis of the batch, in every contraction."""
 
 WHOLE, PARTIAL = "whole", "partial"
-"""The layouts of a tensor that is not split: each part has a replica, or an addend of the whole."""
+"""The layouts of an unsplit tensor: each part has a replica of it, or an addend (partial sums)."""
 
 BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL = "batch", "channel", "shuffled channel"
 BY_TOKEN, BY_ROW, BY_COLUMN, BY_EXPERT = "token", "row", "column", "expert"
@@ -36,10 +36,10 @@ BY_TOKEN, BY_ROW, BY_COLUMN, BY_EXPERT = "token", "row", "column", "expert"
 _SPLIT_BY = MappingProxyType(
     {BATCH: BY_BATCH, "t": BY_TOKEN, "p": BY_ROW, "q": BY_COLUMN, "x": BY_EXPERT}
 )
-"""The axis of a tensor that a loop runs over; all other loops that choices split, its channels."""
+"""Maps loops to axes of a tensor; all other loops that choices split run over its channels."""
 
 REORDERED = "'"
-"""Marks an axis of channels in another order, in which no tensor is stored."""
+"""Marks an axis of channels that are read in another order than the one in memory."""
 
 _OPERAND = r"([a-z])\[([\w,']+)\]"
 _TENSORS = re.compile(rf"((?:{_OPERAND}(?: \* {_OPERAND})*)?) -> y\[([\w,']+)\]")
@@ -100,30 +100,31 @@ POSITIONS = (TOKENS.axis, *SPATIAL)
 """The axes of a map but its channels."""
 
 REPLICATING = (DATA_CHOICE.axis, *POSITIONS)
-"""The axes that no weights have but a table of positions, which has tokens: their parts have
-replicas, whose state may be sharded."""
+"""The axes that weights lack (but for a table of positions, which has tokens), so that parts have
+replicas of the weights, whose state may be sharded."""
 
 CHANNELS = Choice("channel", "c", "channel", "●", "M")
-"""A layer that treats each channel alike: its input and output are split by channel."""
+"""A layer that treats all channels the same: its input and output are split by channel."""
 
 REPLICATED = Choice("whole", "", "replica", "□", "W")
 """Nothing is split: all parts read and write whole tensors."""
 
 ADDENDS = Choice("addends", "", "addend", "∑", "S")
-"""Nothing is split: each part reads an addend of every input, and leaves one of the result."""
+"""Nothing is split: each part reads partial sums of every input, and leaves partial sums."""
 
 FALLBACK_REPLICATED = replace(REPLICATED, last_resort=True)
-"""The same of a layer whose work would be repeated, for which bytes charge nothing."""
+"""The same for a layer whose work is repeated, which a model that counts only bytes does not
+charge."""
 
 _GLYPHS_OF_PARTS = "◧◨③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"
 
 
 @cache
-def in_one_part(word: str) -> Choice | None:
-    """Return the choice of all of a layer in the part of H1 of a word; None of other words.
+def one_part_choice(word: str) -> Choice | None:
+    """Return the choice that puts a whole layer in one part of H1; None for other words.
 
-    Nothing is split, replicated or reduced. Every kind of layer has it, where a problem does: at
-    the level between groups of accelerators, or between stages.
+    Nothing is split, replicated or reduced. Problems have it at the level between groups of
+    accelerators, or between stages, and there every kind of layer does.
     """
     if word not in PART_WORDS:
         return None
@@ -144,20 +145,20 @@ def made(result: Axes, choice: Choice) -> str:
 
 def _laid_out(axes: Axes, choice: Choice, lacking: str) -> str:
     if choice.word in PART_WORDS:
-        return choice.word  # one part has all of every tensor
+        return choice.word  # one part has every tensor whole
     if choice == ADDENDS:
         return PARTIAL
     if not choice.axis:
         return WHOLE  # each part computes the whole result, not an addend
     if choice.axis + REORDERED in axes:
         return BY_SHUFFLED_CHANNEL
-    # A tensor that a layer does not have lacks nothing.
+    # A tensor that the layer does not have needs no reduction or replicas.
     split = choice.axis in axes or not axes
     return _SPLIT_BY.get(choice.axis, BY_CHANNEL) if split else lacking
 
 
 OUTPUT = -1
-"""The number of a layer's output, which follows its inputs: the last."""
+"""The index of a layer's output, which follows the inputs: the last."""
 
 
 class Run(NamedTuple):
@@ -190,7 +191,7 @@ class Parts:
     runs
         The channels of the parts in inputs and output.
     axis
-        The axis of which each part is an index.
+        The axis whose indices are the parts.
     """
 
     name: str
@@ -256,7 +257,7 @@ class Contraction(NamedTuple):
     def read(self, inputs: int, count: int) -> tuple[Axes, ...]:
         """Return the axes of the first ``count`` operands of a layer with some inputs.
 
-        Further operands have the axes of the last; those of a layer that reads no map, none.
+        Further operands have the axes of the last one; a layer without inputs has none.
         """
         *first, last = self.operands(inputs) or ((),)
         return (*first, *[last] * count)[:count]

@@ -24,7 +24,12 @@ from hypar_opt.workload.operators.axes import (
     Run,
 )
 from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap
-from hypar_opt.workload.operators.kernels import Fused, PassesKernels, of_elements, of_products
+from hypar_opt.workload.operators.kernels import (
+    Fused,
+    PassesKernels,
+    elementwise_kernels,
+    product_kernels,
+)
 from hypar_opt.workload.operators.maps import ExpertMap as ExpertMap
 from hypar_opt.workload.operators.maps import FeatureMap as FeatureMap
 from hypar_opt.workload.operators.maps import LayerMaps as LayerMaps
@@ -39,7 +44,7 @@ Activation = Annotated[str, Field(min_length=1)]
 
 
 def default(value: object) -> AfterValidator:
-    """Return a validator that drops a default written out in a file: the network is the same."""
+    """Return a validator that maps a default, written out in a file, to its absence."""
     return AfterValidator(lambda given: None if given == value else given)
 
 
@@ -53,14 +58,14 @@ def padded(size: int, pad: int | None) -> int:
 
 
 class Statistics(NamedTuple):
-    """The numbers that a norm sums over some axes of its input: so many for each index of the rest.
+    """The sums that a norm takes over some axes of its input, per index of the other axes.
 
-    Where a choice splits an axis that they lack, each part has partial sums, which are all-reduced.
+    If a choice splits an axis that they lack, each part has partial sums, which are all-reduced.
 
     Parameters
     ----------
     axes
-        Those that they have: by default a position's, so that all its channels share them.
+        The axes that they have; by default those of a position, whose channels share them.
     """
 
     forward: int = 0
@@ -68,13 +73,13 @@ class Statistics(NamedTuple):
     axes: Axes = (BATCH, *POSITIONS)
 
     def elements(self, sizes: Mapping[str, int]) -> tuple[int, int]:
-        """Return how many there are, forward and backward; the batch's ``b`` is among the sizes."""
+        """Return their number, forward and backward; ``sizes`` includes the batch's ``b``."""
         count = elements(self.axes, sizes)
         return self.forward * count, self.backward * count
 
 
 MAX_AXIS = 2**40
-"""The most elements along an axis: so many on each of 2^20 accelerators are counted in 64 bits."""
+"""The maximum elements along an axis, so that sums over 2^20 accelerators fit in 64 bits."""
 
 
 class Operator(Document):
@@ -90,14 +95,14 @@ class Operator(Document):
     """The layers that it reads, or ``input``; the layer before it by default."""
 
     contraction: ClassVar[Contraction]
-    """The axes of its tensors, the batch's ``b``; a layer may have no size for some of them."""
+    """The axes of its tensors, the batch's ``b`` included; a layer may lack some of them."""
 
     choices: ClassVar[Mapping[str, Choice]]
     """The axis that it splits under each choice of a problem (`CHOICES`); it lacks the choices that
     are not keys."""
 
     trick: ClassVar[str]
-    """The problem's choice that it takes in the baseline "one weird trick"."""
+    """Its choice in the baseline "one weird trick"."""
 
     reads_images: ClassVar[bool] = False
     """Whether its input needs channels, height and width; a vector has none of them."""
@@ -106,40 +111,41 @@ class Operator(Document):
     """Whether its output is a vector, without height and width."""
 
     writes_images: ClassVar[bool] = False
-    """Whether its output is an image whatever it reads."""
+    """Whether its output is an image, whatever its input is."""
 
     reads: ClassVar[tuple[int, int]] = (1, 1)
     """The minimum and maximum number of inputs."""
 
     @property
     def statistics(self) -> Statistics:
-        """The statistics that a split of what they lack all-reduces in addition to its tensors."""
+        """Its statistics: all-reduced in addition to tensors if a split axis is not theirs."""
         return Statistics()
 
     reads_experts: ClassVar[bool] = False
-    """Whether an input may be of dispatched tokens, whose channels are experts."""
+    """Whether an input may be dispatched tokens, whose channels are experts."""
 
     merges: ClassVar[bool] = False
-    """Whether it joins branches of a network side by side, or as a sum."""
+    """Whether it joins branches of a network, by concatenation or as a sum."""
 
     ends: ClassVar[bool] = False
     """Whether it ends a network, so that no layer needs to read it."""
 
     adds_bias: ClassVar[bool] = False
-    """Whether ``bias`` is a vector beside its weights, which is computed and not charged."""
+    """Whether ``bias`` is a vector beside its weights; a run computes it, and no cost counts it."""
 
     reads_ids: ClassVar[bool] = False
-    """Whether its input is ids: a layer of another kind that shares its weights transposes them."""
+    """Whether its input is token ids, so that another kind that shares its weights transposes
+    them."""
 
-    without_error: ClassVar[tuple[int, ...]] = ()
-    """The inputs whose error is zeros, as the loss does not depend on small changes of them.
+    zero_error_inputs: ClassVar[tuple[int, ...]] = ()
+    """The inputs whose gradient is zero: the loss does not depend on small changes of them.
 
     Nothing is exchanged for it.
     """
 
     @property
     def shuffles(self) -> bool:
-        """Whether it reads channels in an order in which no tensor is stored."""
+        """Whether it reads channels in another order than the one in memory."""
         return any(axis.endswith(REORDERED) for axis in self.axes.input)
 
     @property
@@ -149,14 +155,14 @@ class Operator(Document):
 
     @property
     def module(self) -> str:
-        """The name of the module that has its weights in its model."""
+        """The name of the module that holds its weights in the model."""
         return self.name.rpartition(".")[0] if getattr(self, "part", None) else self.name
 
     @property
     def sums(self) -> bool:
-        """Whether it adds over an axis of an input, as products with weights and attention do.
+        """Whether it sums over an axis of an input, as matrix products and attention do.
 
-        Or reads rows of a table by their ids, which are such a product's.
+        A look-up of rows by id counts, as a product with one-hot rows.
         """
         read = {axis.removesuffix(REORDERED) for axes in self.axes.inputs.values() for axis in axes}
         return self.reads_ids or not read <= {*self.axes.output}
@@ -167,12 +173,12 @@ class Operator(Document):
         return None
 
     @property
-    def keeps_addends(self) -> bool:
-        """Whether nothing follows its sums, so that their reader may take addends of them."""
+    def leaves_addends(self) -> bool:
+        """Whether nothing follows its sums, so that a reader may take them as partial sums."""
         return self.fused_pool is None and not getattr(self, "activation", None)
 
     def window_along(self, axis: str) -> Window:  # noqa: ARG002
-        """Return what it reads of its input's rows, or columns, for one of its output."""
+        """Return the window of input rows, or columns, that one row of its output reads."""
         return Window()
 
     @property
@@ -192,10 +198,10 @@ class Operator(Document):
 
     @abstractmethod
     def maps(self, *reads: Map) -> LayerMaps:
-        """Return the layer's maps for its inputs; raise `refuse`'s error where they do not fit."""
+        """Return the layer's maps for its inputs; raise `refuse`'s error if they do not fit."""
 
     def in_repetition(self, number: int, count: int) -> Self:  # noqa: ARG002
-        """Return the layer as one of some repetitions of its block has it.
+        """Return the layer as it is in one repetition of its block.
 
         Parameters
         ----------
@@ -205,11 +211,11 @@ class Operator(Document):
         return self
 
     def in_repetitions(self, numbers: range) -> Self:  # noqa: ARG002
-        """Return the layer of a block that has some of its repetitions, numbered from 0."""
+        """Return the layer as it is in a block of some of the repetitions, numbered from 0."""
         return self
 
     def checked_maps(self, *reads: Map) -> LayerMaps:
-        """Return the layer's maps; raise an error where an axis is longer than `MAX_AXIS`, too."""
+        """Return the layer's maps; also raise an error if an axis is longer than `MAX_AXIS`."""
         maps = self.maps(*reads)
         if (longest := max(self.sizes(maps).values(), default=0)) > MAX_AXIS:
             problem = f"should have at most {MAX_AXIS:,} elements along an axis"
@@ -218,13 +224,13 @@ class Operator(Document):
 
     @abstractmethod
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
-        """Return the size of every axis but the batch's."""
+        """Return the size of every axis except the batch's."""
 
     def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
-        """Return the channels of its inputs and its output that belong together.
+        """Return the parts of its channels that a split has to keep together, in inputs and output.
 
-        By default each index of an axis that a choice splits in both is a part; there are no parts
-        where a choice splits only inputs or only the output.
+        By default each index of an axis that a choice splits in both inputs and output is a part;
+        there are none if it splits only one of them.
         """
         sizes, tensors = self.sizes(maps), (maps.output, *maps.inputs)
         both = {*self.axes.input} & {*self.axes.output}
@@ -246,9 +252,9 @@ class Operator(Document):
         )
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
-        """Return its output in a small network of the same structure, and its sizes there.
+        """Return its output, and its sizes, in a small network of the same structure.
 
-        By default it has no sizes, and its output has the shape of its input.
+        By default its output has the shape of its input, and it has no sizes.
 
         Parameters
         ----------
@@ -265,10 +271,10 @@ class Operator(Document):
         return reads[0], {}
 
     inner: ClassVar[Axes] = ()
-    """The axes of a tensor between its products, which a fused kernel does not write."""
+    """The axes of the tensor between its two products, which a fused kernel does not write."""
 
     def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:  # noqa: ARG002
-        """Return the kernels of its passes on a machine that takes them one by one.
+        """Return the kernels of its passes on a machine that runs one after the other.
 
         Parameters
         ----------
@@ -281,11 +287,11 @@ class Operator(Document):
         """
         activation = bool(getattr(self, "activation", None))
         if self.axes.contracted:
-            return of_products(activation=activation)
-        return of_elements(activation=activation)
+            return product_kernels(activation=activation)
+        return elementwise_kernels(activation=activation)
 
     def saves(self, *, fused: Fused) -> Saved:  # noqa: ARG002
-        """Return what it saves for its backward pass; by default what its products read.
+        """Return what it saves for its backward pass; by default its products' operands.
 
         Parameters
         ----------
@@ -306,15 +312,15 @@ class Operator(Document):
         return self.weights(maps) + math.prod(self.bias_shape(maps)) * self.has_bias
 
     def bias_shape(self, maps: LayerMaps) -> tuple[int, ...]:
-        """Return the shape of a bias: a number of each channel of its output, by expert if any."""
+        """Return the shape of a bias: the output's channels, per expert if there are experts."""
         written = maps.output
         experts = (written.experts,) if isinstance(written, ExpertMap) else ()
         return (*experts, written.channels)
 
     def fan_in(self, sizes: Mapping[str, int]) -> int:
-        """Return the number of products with weights in each output; 0 where weights only scale.
+        """Return the weighted terms summed in each output; 0 if weights only scale.
 
-        Random weights are scaled by it.
+        The initialisation of random weights is scaled by it.
         """
         return elements(tuple({*self.axes.weight} - {*self.axes.output}), sizes)
 

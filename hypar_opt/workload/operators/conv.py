@@ -35,9 +35,9 @@ GROUPS = Choice("channel", "g", "group", "●", "M")
 """A grouped convolution is split by group: kernel, input and output alike."""
 
 
-_OF_GROUPS = FrozenDict(data=DATA_CHOICE, model=GROUPS, rows=ROWS, columns=COLUMNS)
+_GROUPED_CHOICES = FrozenDict(data=DATA_CHOICE, model=GROUPS, rows=ROWS, columns=COLUMNS)
 _TRANSPOSED = FrozenDict(data=DATA_CHOICE, model=INPUT_CHANNELS, output=OUTPUT_CHANNELS)
-_TRANSPOSED_IN_GROUPS = FrozenDict(data=DATA_CHOICE, model=GROUPS)
+_TRANSPOSED_GROUPED = FrozenDict(data=DATA_CHOICE, model=GROUPS)
 
 
 class Conv(Operator):
@@ -95,8 +95,8 @@ class Conv(Operator):
     @property
     def splits(self) -> Mapping[str, Choice]:
         if self.transposed:
-            return _TRANSPOSED_IN_GROUPS if self._groups > 1 else _TRANSPOSED
-        return _OF_GROUPS if self._groups > 1 else self.choices
+            return _TRANSPOSED_GROUPED if self._groups > 1 else _TRANSPOSED
+        return _GROUPED_CHOICES if self._groups > 1 else self.choices
 
     @property
     def _groups(self) -> int:
@@ -161,7 +161,7 @@ class Conv(Operator):
     def macs(self, sizes: Mapping[str, int]) -> int:
         if not self.transposed:
             return super().macs(sizes)
-        # A window for each pixel of the input.
+        # Each pixel of the input is multiplied by a whole window.
         return elements(("b", "h", "w", *self.axes.weight), sizes)
 
     def fan_in(self, sizes: Mapping[str, int]) -> int:

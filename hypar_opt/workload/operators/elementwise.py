@@ -1,4 +1,4 @@
-"""Layers without weights that treat each channel alike: sums, products, pools and views."""
+"""Layers without weights that treat all channels the same: sums, products, pools and losses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ from hypar_opt.workload.operators.saved import Intermediate, Saved, activated
 from hypar_opt.workload.operators.weightless import WITH_EXPERTS, Weightless
 from hypar_opt.workload.operators.windows import Pair, PoolWindow, Window
 
-_OF_ONE_POSITION = FrozenDict(data=DATA_CHOICE, model=CHANNELS, output=REPLICATED, tokens=TOKENS)
+_SINGLE_POSITION_CHOICES = FrozenDict(
+    data=DATA_CHOICE, model=CHANNELS, output=REPLICATED, tokens=TOKENS
+)
 
 
 class _Broadcast(Weightless):
@@ -62,7 +64,7 @@ class _Broadcast(Weightless):
     reads_experts: ClassVar[bool] = True
 
     def maps(self, *reads: Map) -> LayerMaps:
-        # One token and a vector have one position each, and their sum is a token.
+        # A single token and a vector have one position each; their sum is a token.
         largest = max(reads, key=lambda read: (read.positions, read.tokens))
         for read in reads:
             if read != largest and (read.positions, read.channels) != (1, largest.channels):
@@ -95,13 +97,14 @@ class Add(_Broadcast):
 
     @property
     def splits(self) -> Mapping[str, Choice]:
-        return self.choices if self.keeps_addends and not self.dropout else WITH_EXPERTS
+        return self.choices if self.leaves_addends and not self.dropout else WITH_EXPERTS
 
     def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:
         there, back, gradient = super().kernels(sizes, fused=fused)
         if not self.dropout:
             return there, back, gradient
-        # The mask of a byte, for elements of two; backward it is read, and the error written.
+        # The dropout mask has one byte per element of two; backward it is read, and the error
+        # written.
         return there._replace(output=2), back._replace(output=4), gradient
 
     def saves(self, *, fused: Fused) -> Saved:
@@ -125,7 +128,7 @@ class Mul(_Broadcast):
 
     @property
     def splits(self) -> Mapping[str, Choice]:
-        return _OF_ONE_POSITION if self.gate else self.choices
+        return _SINGLE_POSITION_CHOICES if self.gate else self.choices
 
     def maps(self, *reads: Map) -> LayerMaps:
         if not self.gate:
@@ -257,13 +260,13 @@ class GlobalPool(Weightless):
     kind: Literal["global_pool"]
     over: Literal["average", "max", "first", "last"] = "average"
 
-    # An average of some rows is an addend of that of all.
+    # An average over some rows is a partial sum of the whole average.
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,p,q] -> y[b,t,c]")
     writes_vectors: ClassVar[bool] = True
 
     @property
     def splits(self) -> Mapping[str, Choice]:
-        return self.choices if self.over == "average" else _OF_ONE_POSITION
+        return self.choices if self.over == "average" else _SINGLE_POSITION_CHOICES
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
         sizes, read = super().sizes(maps), maps.input
@@ -285,10 +288,10 @@ class GlobalPool(Weightless):
         return SmallMap(reads[0].channels, None), {}
 
 
-_SINGLES: Mapping[Loss, int] = FrozenDict(
+_SINGLES_PER_LOGIT: Mapping[Loss, int] = FrozenDict(
     {"eager": 3, "in-place-eager": 1, "in-place": 1, "fused": 0}
 )
-"""The values in single precision that each logit has, by how a loss is taken."""
+"""The single-precision values per logit, by implementation of the loss."""
 
 
 # Kernels move quarters of elements; the bytes below are of elements of 2 bytes. Eagerly a pass has
@@ -298,7 +301,7 @@ _SINGLES: Mapping[Loss, int] = FrozenDict(
 # Megatron-LM, these are the copy (2, 4), the largest (4, 0), differences (4, 4), exponentials
 # (4, 4), their sum (4, 0) and quotients (4, 4), and backward products (4, 4) and the copy (4, 2).
 # Fused it reads a logit forward, and backward reads it and writes its error.
-_OF_LOSSES: Mapping[Loss, tuple[PassKernels, PassKernels]] = FrozenDict(
+_LOSS_KERNELS: Mapping[Loss, tuple[PassKernels, PassKernels]] = FrozenDict(
     {
         "eager": (PassKernels(output=48, launches=3), PassKernels(output=48, launches=3)),
         "in-place-eager": (PassKernels(output=76, launches=6), PassKernels(output=28, launches=2)),
@@ -306,7 +309,7 @@ _OF_LOSSES: Mapping[Loss, tuple[PassKernels, PassKernels]] = FrozenDict(
         "fused": (PassKernels(output=4, launches=1), PassKernels(output=8, launches=1)),
     }
 )
-"""The forward and the backward kernels of a loss, by how it is taken."""
+"""The forward and the backward kernels of a loss, by implementation."""
 
 
 class Output(Weightless):
@@ -327,9 +330,11 @@ class Output(Weightless):
     ends: ClassVar[bool] = True
 
     def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:  # noqa: ARG002
-        there, back = _OF_LOSSES[fused.loss] if self.loss == "softmax" else (NO_KERNELS, NO_KERNELS)
+        there, back = (
+            _LOSS_KERNELS[fused.loss] if self.loss == "softmax" else (NO_KERNELS, NO_KERNELS)
+        )
         if self.softcap is not None and (self.loss == "none" or fused.loss != "fused"):
-            # An activation of the logits, but in a loss that is fused with it.
+            # The soft cap is an activation of the logits, unless the loss is fused.
             there = there._replace(output=there.output + 8, launches=there.launches + 1)
             back = back._replace(output=back.output + 12, launches=back.launches + 1)
         return there, back, NO_KERNELS
@@ -337,7 +342,7 @@ class Output(Weightless):
     def saves(self, *, fused: Fused) -> Saved:
         if self.loss == "none":
             return Saved(intermediates=self._tangents)
-        singles = _SINGLES[fused.loss]
+        singles = _SINGLES_PER_LOGIT[fused.loss]
         tangents = self._tangents if singles else ()
         return Saved(
             inputs=singles > 0, intermediates=tangents, singles=singles, unwritten=not singles
@@ -349,8 +354,8 @@ class Output(Weightless):
 
     @property
     def statistics(self) -> Statistics:
-        # The largest logit, the sum of exponentials, and the target's logit: each part knows only
-        # its channels.
+        # The largest logit, the sum of exponentials, and the target's logit, each of which a part
+        # has only for its own channels.
         return Statistics(forward=3) if self.loss == "softmax" else Statistics()
 
     def maps(self, *reads: Map) -> LayerMaps:

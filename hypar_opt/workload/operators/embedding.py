@@ -30,7 +30,7 @@ VOCABULARY = Choice("model", "i", "word", "●", "M")
 
 
 _TABLE = Contraction.parse("w[t,o] -> y[b,t,o]")
-_OF_TABLE = FrozenDict(data=DATA_CHOICE, model=OUTPUT_CHANNELS, tokens=TOKENS)
+_TABLE_CHOICES = FrozenDict(data=DATA_CHOICE, model=OUTPUT_CHANNELS, tokens=TOKENS)
 
 
 class Embedding(Operator):
@@ -71,7 +71,7 @@ class Embedding(Operator):
 
     @property
     def splits(self) -> Mapping[str, Choice]:
-        return _OF_TABLE if self._has_row_of_token else self.choices
+        return _TABLE_CHOICES if self._has_row_of_token else self.choices
 
     @property
     def shares_weights_with(self) -> str | None:
@@ -84,7 +84,7 @@ class Embedding(Operator):
 
     @property
     def _has_row_of_token(self) -> bool:
-        """Whether each token has one row, in order: then a part of tokens has its rows alone."""
+        """Whether rows and tokens correspond one to one: a part of tokens has only its rows."""
         return self.is_table and self.tokens in (None, self.vocabulary)
 
     def maps(self, *reads: Map) -> LayerMaps:

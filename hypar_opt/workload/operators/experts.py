@@ -1,10 +1,10 @@
-"""Mixtures of experts: a router, the dispatch of tokens to experts, these, and their sum.
+"""Mixtures of experts: router, dispatch, experts, and the combination of their outputs.
 
-Tokens are routed in groups: an expert takes as many of each group as it has slots, in the order of
-the tokens, and the others miss it. So what moves depends on the slots alone. Without a capacity
-each expert takes all that choose it: then a load says how many that are, all experts together have
-a slot for each choice, and the part of the most loaded experts is the longest. Experts that all
-tokens use are plain fully-connected layers beside these.
+Tokens are routed in groups: an expert takes as many tokens of each group as it has slots, in the
+order of the tokens, and drops the rest. So traffic depends on the slots alone. Without a capacity
+each expert takes all tokens that choose it: a load states how many, all experts together have one
+slot per choice, and the part with the most loaded experts takes longest. Shared experts, which all
+tokens use, are plain fully-connected layers beside these.
 
 Source: Lepikhin et al., "GShard", ICLR 2021, section 2.2; Fedus et al., "Switch Transformers", JMLR
 2022, section 2.2; Gale et al., "MegaBlocks", MLSys 2023, section 3; docs/model.md.
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pydantic import ValidatorFunctionWrapHandler
 
 GROUPS = Choice("tokens", "t", "group", TOKENS.glyph, TOKENS.ascii_glyph)
-"""Each sequence is split between groups of its tokens, which are routed by themselves."""
+"""Each sequence is split by routing group."""
 
 _FEATURES = FrozenDict(
     data=DATA_CHOICE,
@@ -109,7 +109,7 @@ class Router(Operator):
     bias: Annotated[bool | None, default(False)] = None
 
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,i] * w[i,X] -> y[b,t,X]")
-    # Readers need all logits of a token to choose from, so that splitting these is no choice.
+    # Top-k needs all logits of a token, so a split by expert is not a choice.
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
         data=DATA_CHOICE, model=INPUT_CHANNELS, tokens=TOKENS
     )
@@ -118,7 +118,7 @@ class Router(Operator):
 
     @property
     def routing(self) -> Routing:
-        """What the layers that read its logits do with them."""
+        """How the layers that read its logits route tokens."""
         factor = Fraction(str(self.capacity_factor or 1))
         return Routing(
             self.top_k,
@@ -133,7 +133,7 @@ class Router(Operator):
 
     @property
     def _ratios(self) -> Load:
-        """The load of experts, as routing has it."""
+        """The load of experts, in the form of `Routing.load`."""
         if self.load is None:
             return ()
         if self.load == "even":
@@ -182,7 +182,7 @@ class Router(Operator):
         return LayerMaps(read, output, output)
 
     def _check_load(self) -> None:
-        """Refuse a load beside a capacity, and counts that no tokens have."""
+        """Check that a load comes without a capacity, and that its counts are possible."""
         if self.load is None:
             return
         if self.capacity_factor is not None:
@@ -197,7 +197,7 @@ class Router(Operator):
             raise self.refuse("load", problem)
         if not sum(counts):
             raise self.refuse("load", "should count some tokens, got zeros")
-        # A token chooses an expert once.
+        # A token chooses an expert at most once.
         if max(counts) * self.top_k > sum(counts):
             problem = f"should be at most {sum(counts) // self.top_k:,} of an expert, the tokens"
             problem += f" of {sum(counts):,} choices of {self.top_k} each, got {max(counts):,}"
@@ -219,12 +219,12 @@ class Router(Operator):
         return SmallMap(experts, read.tokens), keys
 
     def check_runs(self) -> None:
-        """Refuse to execute a mixture without a capacity.
+        """Refuse to execute a mixture of experts without a capacity.
 
         Raises
         ------
         RefusedError
-            Naming the capacity with which experts take all tokens, too.
+            With the capacity at which no token is dropped either.
         """
         if self.load is not None:
             raise RefusedError(
@@ -241,7 +241,7 @@ class _Routed(Operator):
     reads: ClassVar[tuple[int, int]] = (2, 2)
 
     def routed(self, *reads: Map) -> tuple[Map, LogitMap]:
-        """Return its inputs: a map, and the logits of a router."""
+        """Return its two inputs: a map, and a router's logits."""
         first, logits = reads
         if not isinstance(logits, LogitMap):
             raise self.refuse("inputs", f"the second should be a 'router', got {described(logits)}")
@@ -249,12 +249,12 @@ class _Routed(Operator):
 
 
 class Dispatch(_Routed):
-    """The tokens of each expert, in its slots; a slot that no token takes has zeros."""
+    """The tokens of each expert in its slots; empty slots are zero."""
 
     kind: Literal["dispatch"]
 
     choices: ClassVar[Mapping[str, Choice]] = _FEATURES
-    without_error: ClassVar[tuple[int, ...]] = (1,)
+    zero_error_inputs: ClassVar[tuple[int, ...]] = (1,)
     # Tokens t are groups of T; an expert has k slots in each group.
     contraction: ClassVar[Contraction] = Contraction.parse(
         "x[b,t,T,i] * l[b,t,T,X] -> y[b,x,t,k,i]"
@@ -276,7 +276,7 @@ class Dispatch(_Routed):
         return _sizes(maps.output, maps.input.tokens) | {"i": maps.input.channels}
 
     def saves(self, *, fused: Fused) -> Saved:  # noqa: ARG002
-        # The token in each slot, as an index.
+        # The index of the token in each slot.
         return Saved(intermediates=(Intermediate(("b", "x", "t", "k"), bytes=4),))
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""The sizes of a small network of the same structure, some of which layers tie together."""
+"""The sizes of a small network of the same structure, under the equations of its layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SMALL_HEAD = 2
 """Features of a head in a small network."""
 
 Size = Mapping[int | None, int]
-"""A linear sum: the multiplicity of each free size, and a constant under None."""
+"""A linear expression: the coefficient of each free size, and the constant under None."""
 
 
 def constant(number: int) -> Size:
@@ -34,7 +34,7 @@ def times(size: Size, factor: int) -> Size:
 
 
 def one_padded(key: str, size: Size) -> dict[str, Size]:
-    """Return the keys of a layer that pads one index less to a size."""
+    """Return the keys of a layer that pads one index less than a size up to it."""
     return {key: plus([size, constant(-1)]), "pad": size}
 
 
@@ -55,13 +55,13 @@ SmallLayer = tuple[SmallMap, dict[str, Size]]
 
 
 class FreeSizes:
-    """Free sizes of a small network, some determined by others.
+    """Free sizes of a small network, and the equations between them.
 
     Parameters
     ----------
     parts
-        The value of a free size that nothing determines, and the most tokens, so that levels can
-        split them; all channels are divisible by it.
+        The value of a free size that no equation determines, and the maximum number of tokens, so
+        that levels can split them; it divides all channels.
     tokens, vocabulary
         Those of the original network's input, if it has them.
     """
@@ -80,12 +80,12 @@ class FreeSizes:
         return {len(self._defaults) - 1: 1}
 
     def equate(self, one: Size, other: Size, layer: str) -> None:
-        """Make two sizes equal, as a layer requires.
+        """Add the equation of two sizes that a layer requires.
 
         Raises
         ------
         RefusedError
-            If both are sums of several sizes, or different constants.
+            If both are sums of several sizes, or they are different constants.
         """
         one, other = self._resolved(one), self._resolved(other)
         if one == other:
@@ -100,7 +100,7 @@ class FreeSizes:
         raise RefusedError(f"layer {layer!r} ties sizes for which no small ones are known")
 
     def tie(self, layer: str, owner: str, read: Size, written: Size) -> None:
-        """Note the sizes of a layer's weights, or equate them with those of their owner."""
+        """Record the sizes of a layer's weights, or equate them with their owner's."""
         for size, shared in zip(
             (read, written), self._weights.setdefault(owner, (read, written)), strict=True
         ):

@@ -1,4 +1,4 @@
-"""What a machine runs in a pass of a layer: matrix products, and kernels that DRAM bounds."""
+"""What a machine runs in a pass of a layer: matrix products and memory-bound kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Loss = Literal["eager", "in-place-eager", "in-place", "fused"]
 
 
 class KernelWords(Protocol):
-    """What decides which kernels run: an accelerator."""
+    """The part of an accelerator that decides which kernels run."""
 
     @property
     def attention(self) -> Literal["fused", "unfused"] | None: ...
@@ -20,14 +20,14 @@ class KernelWords(Protocol):
 
 
 class Fused(NamedTuple):
-    """What the kernels of a machine do not write.
+    """The tensors that fused kernels do not write to memory.
 
     Parameters
     ----------
     attention
         Whether attention is one kernel, which never writes its scores.
     loss
-        How a softmax with its cross-entropy is taken: ``eager``, with a copy of the logits in
+        The implementation of softmax with cross-entropy: ``eager``, with a copy of the logits in
         single precision, their exponentials and their errors; ``in-place``, in one such copy, by
         compiled kernels, or ``in-place-eager``, by one operation after the other; or ``fused`` with
         the product before it, some rows or columns at a time, so that neither logits nor their
@@ -43,7 +43,7 @@ class Fused(NamedTuple):
 
     @classmethod
     def on(cls, machine: KernelWords | None) -> Self:
-        """Return what the kernels of a machine do not write; of none, what most do not."""
+        """Return the fusion on a machine; without one, that of most machines."""
         if machine is None:
             return cls()
         return cls(machine.attention != "unfused", machine.loss or "eager")
@@ -54,7 +54,7 @@ ALL_FUSED = tuple(Fused(*pair) for pair in product((False, True), get_args(Loss)
 
 
 class PassKernels(NamedTuple):
-    """The kernels of one pass, as multiples of the layer's amounts.
+    """The kernels of one pass, as multiples of the layer's sizes.
 
     Parameters
     ----------
@@ -79,21 +79,21 @@ class PassKernels(NamedTuple):
 
     @property
     def epilogue(self) -> Self:
-        """Those that follow a product: its activation."""
+        """The number of kernels after a product: its activation."""
         return type(self)(output=self.output, launches=max(self.launches - 1, 0))
 
 
 NO_KERNELS = PassKernels()
 
 PassesKernels = tuple[PassKernels, PassKernels, PassKernels]
-"""Those of the forward, the backward (errors) and the gradient pass."""
+"""The kernels of the forward, the backward (errors) and the gradient pass."""
 
 NOTHING_RUNS: PassesKernels = (NO_KERNELS,) * 3
-"""Of a layer that only names a tensor."""
+"""The kernels of a layer that only names a tensor: none."""
 
 
-def of_products(*, activation: bool) -> PassesKernels:
-    """Return the kernels of a layer with weights: a product a pass; its activation's own."""
+def product_kernels(*, activation: bool) -> PassesKernels:
+    """Return the kernels of a layer with weights: one product per pass, and its activation's."""
     one = PassKernels(Fraction(1), launches=1 + activation)
     # An activation reads and writes its output; backward it reads its input and an error, too.
     return (
@@ -103,17 +103,17 @@ def of_products(*, activation: bool) -> PassesKernels:
     )
 
 
-def of_elements(
+def elementwise_kernels(
     forward: int = 4, backward: int = 4, *, launches: int = 1, activation: bool
 ) -> PassesKernels:
-    """Return the kernels of a layer without products, which read and write each element.
+    """Return the kernels of a layer without products, which read and write every element.
 
     Parameters
     ----------
     forward, backward
-        How often, in quarters.
+        Elements read or written per element, in quarters.
     launches
-        Kernels of either pass.
+        Kernels in each of the two passes.
     activation
         Fused forward; backward it reads its output, too.
     """

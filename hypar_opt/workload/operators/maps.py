@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import NamedTuple, Self, cast
 
 Load = tuple[int, ...]
-"""Counts of the tokens of each expert, as their ratios: of an even load ones."""
+"""The ratios of the experts' token counts; all ones if the load is even."""
 
 
 class FeatureMap(NamedTuple):
@@ -67,7 +67,7 @@ class Routing(NamedTuple):
     sigmoid
         Whether sigmoids of logits weigh outputs, in place of a softmax.
     factor
-        What the weights are multiplied by.
+        The factor of the weights.
     limit
         The groups of consecutive experts, and how many of these a token chooses experts from.
     load
@@ -86,12 +86,12 @@ class Routing(NamedTuple):
 
 
 class LogitMap(TokenMap):
-    """A router's logits, a number for each token and expert; and what it does with them."""
+    """A router's logits, one per token and expert, and how they route tokens."""
 
     routing: Routing
 
     def __new__(cls, tokens: int, channels: int, routing: Routing) -> Self:
-        """Return the map; a tuple is as long as its tensor has axes, without the routing."""
+        """Return the map; as a tuple it has only the tensor's axes, not the routing."""
         instance = super().__new__(cls, tokens, channels)
         instance.routing = routing
         return instance
@@ -100,14 +100,14 @@ class LogitMap(TokenMap):
     def slots(self) -> tuple[int, int, int]:
         """The experts, the groups of tokens, and the tokens of a group that an expert takes.
 
-        Without a capacity these are the mean of all experts, which may be a fraction of a token.
+        Without a capacity slots are the mean over experts, which may be fractional.
         """
         routing = self.routing
         group = routing.group or self.tokens
         share = routing.capacity_factor * routing.top_k * group / self.channels
         count = min(group, max(1, math.ceil(share)))
         if routing.load:
-            # All that is made of it has whole elements in all experts together.
+            # Tensors made of it have a whole number of elements over all experts together.
             count = share.numerator if share.denominator == 1 else cast("int", share)
         return self.channels, self.tokens // group, count
 
@@ -123,26 +123,26 @@ class _Dispatched(NamedTuple):
 
 
 class ExpertMap(_Dispatched):
-    """The size of one sequence's tokens as they are dispatched: an expert's are in its slots.
+    """The size of one sequence's dispatched tokens, in the slots of experts.
 
     Parameters
     ----------
     slots
-        Without a capacity what an expert has in the mean, which may be a ``Fraction``.
+        Without a capacity the mean over experts, which may be a ``Fraction``.
     load
-        As `Routing` has it.
+        As in `Routing`.
     """
 
     load: Load
 
     def __new__(cls, experts: int, groups: int, slots: int, features: int, load: Load = ()) -> Self:
-        """Return the map; a tuple is as long as its tensor has axes, without the load."""
+        """Return the map; as a tuple it has only the tensor's axes, not the load."""
         instance = super().__new__(cls, experts, groups, slots, features)
         instance.load = load
         return instance
 
     def with_features(self, features: int) -> Self:
-        """Return the map of as many tokens with other features."""
+        """Return the map of the same tokens with another number of features."""
         return type(self)(*self[:-1], features, self.load)
 
     def __eq__(self, other: object) -> bool:
@@ -164,7 +164,7 @@ class ExpertMap(_Dispatched):
 
     @property
     def tokens(self) -> int:
-        """The groups of tokens: what a split by token divides."""
+        """The number of routing groups, which a split by token divides."""
         return self.groups
 
     @property
@@ -190,7 +190,7 @@ class LayerMaps(NamedTuple):
     pooled: Map
     """The output after pooling, if there is a pool, as the next layer reads it."""
     further_inputs: tuple[Map, ...] = ()
-    """Its further inputs, in order; or further operands, side by side in its only input."""
+    """Its further inputs, in order; or further operands concatenated in its single input."""
 
     @property
     def inputs(self) -> tuple[Map, ...]:
@@ -199,7 +199,7 @@ class LayerMaps(NamedTuple):
 
 
 def described(over: Map) -> str:
-    """Return a map's size as a message gives it: ``64 x 56x56``, ``196 tokens of 768``."""
+    """Return a map's size in words: ``64 x 56x56``, ``196 tokens of 768``."""
     if isinstance(over, TokenMap):
         return f"{over.tokens} tokens of {over.channels} features"
     if isinstance(over, ExpertMap):

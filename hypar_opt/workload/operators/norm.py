@@ -27,7 +27,7 @@ from hypar_opt.workload.operators.free_sizes import (
     constant,
     times,
 )
-from hypar_opt.workload.operators.kernels import Fused, PassesKernels, of_elements
+from hypar_opt.workload.operators.kernels import Fused, PassesKernels, elementwise_kernels
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.operators.saved import Saved, activated
 from hypar_opt.workload.operators.weightless import Weightless, channel_sizes
@@ -35,18 +35,18 @@ from hypar_opt.workload.operators.weightless import Weightless, channel_sizes
 EPSILON = 1e-5
 """The default of ``epsilon``."""
 
-_OF_BATCH = FrozenDict(
+_BATCH_NORM_CHOICES = FrozenDict(
     {word: choice for word, choice in Weightless.choices.items() if choice != TOKENS}
 )
 
 NORMED_HEADS = Choice("heads", "g", "head", "●", "M")
-"""Each part has a share of the heads that are normalised one by one, and the scale of all."""
+"""Each part has a share of the heads, which are normalised separately, and the shared scale."""
 
-_OF_HEADS = FrozenDict(data=DATA_CHOICE, model=NORMED_HEADS, output=REPLICATED, tokens=TOKENS)
+_HEAD_CHOICES = FrozenDict(data=DATA_CHOICE, model=NORMED_HEADS, output=REPLICATED, tokens=TOKENS)
 _BY_HEAD = Contraction.parse("x[b,t,g,e] * w[s,e] -> y[b,t,g,e]")
 
 
-_OF_GROUPS = FrozenDict({**Weightless.choices, "model": GROUPS})
+_GROUP_NORM_CHOICES = FrozenDict({**Weightless.choices, "model": GROUPS})
 
 
 class Norm(Operator):
@@ -99,15 +99,15 @@ class Norm(Operator):
     @property
     def splits(self) -> Mapping[str, Choice]:
         if self.heads:
-            return _OF_HEADS
-        if self._of_groups:
-            return _OF_GROUPS
-        # A shard of images or rows has statistics of its own; tokens of sequences would not.
-        return _OF_BATCH if self.norm == "batch" else self.choices
+            return _HEAD_CHOICES
+        if self._has_groups:
+            return _GROUP_NORM_CHOICES
+        # Frameworks take batch statistics per shard of images or rows, but not per shard of tokens.
+        return _BATCH_NORM_CHOICES if self.norm == "batch" else self.choices
 
     @property
-    def _of_groups(self) -> bool:
-        """Whether there are several groups, so that a split keeps each together."""
+    def _has_groups(self) -> bool:
+        """Whether there are several groups, each of which a split keeps whole."""
         return (self.groups or 1) > 1
 
     @property
@@ -136,7 +136,7 @@ class Norm(Operator):
             size = maps.input.channels // self.heads
             return {**learned, "t": maps.input.tokens, "g": self.heads, "e": size}
         sizes = {**learned, **channel_sizes(maps)}
-        if not self._of_groups:
+        if not self._has_groups:
             return sizes
         assert self.groups is not None
         return {**sizes, "g": self.groups, "c": sizes["c"] // self.groups}
@@ -144,7 +144,7 @@ class Norm(Operator):
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
         if not self.heads:
             output, keys = super().scaled_down(small, maps, *reads)
-            if self._of_groups:
+            if self._has_groups:
                 alone = self.groups == maps.input.channels  # each channel is a group
                 keys = {"groups": reads[0].channels if alone else constant(small.parts)}
             return output, keys
@@ -159,11 +159,13 @@ class Norm(Operator):
         return 0  # elementwise, as activations are
 
     def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:  # noqa: ARG002
-        # Over images statistics are a pass of their own; a token's are at hand.
+        # Statistics over images take a kernel of their own; a token's are computed on chip.
         over_images = self.norm == "batch" or bool(self.groups)
         passes = (6, 10) if over_images else (4, 7)
         launches = 2 if over_images else 1
-        return of_elements(*passes, launches=launches, activation=self.activation is not None)
+        return elementwise_kernels(
+            *passes, launches=launches, activation=self.activation is not None
+        )
 
     def saves(self, *, fused: Fused) -> Saved:  # noqa: ARG002
         return activated(self.activation, inputs=True)
@@ -171,7 +173,7 @@ class Norm(Operator):
     @property
     def statistics(self) -> Statistics:
         # Sum and sum of squares; backward, those of the error and of its product with the output.
-        # Of heads, which stay whole, each part has its own.
+        # Heads stay whole, so each part has the statistics of its own.
         of = {} if self.heads else {"layer": Statistics(2, 2), "rms": Statistics(1, 1)}
         statistics = of.get(self.norm, Statistics())
         return statistics._replace(axes=(BATCH, GROUPS.axis)) if self.groups else statistics

@@ -16,12 +16,12 @@ SLOPES_OF_OUTPUTS = frozenset(
 
 
 class Intermediate(NamedTuple):
-    """A tensor that no other layer reads.
+    """An internal tensor of a layer, which no other layer reads.
 
     Parameters
     ----------
     elements, bytes
-        Kept at each index of the axes: elements of the network's precision, and bytes.
+        Per index of the axes: elements in the network's precision, and further bytes.
     """
 
     axes: Axes
@@ -30,7 +30,7 @@ class Intermediate(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """The tensors of a layer that its backward pass reads.
+    """The tensors that a layer saves for its backward pass.
 
     Parameters
     ----------
@@ -41,12 +41,12 @@ class Saved(NamedTuple):
     before_activation
         Whether its output before the activation is.
     intermediates
-        Tensors that only this layer has: attention's scores, masks of dropouts.
+        Internal tensors: attention's scores, dropout masks.
     singles
-        Values in single precision that each element of its inputs has for the moment of its passes,
-        such as a copy, an exponential and an error.
+        Transient single-precision values per element of its inputs during its passes, such as a
+        copy, an exponential and an error.
     unwritten
-        Whether its input and the error of it are never there as a whole.
+        Whether its input and its input's error are never materialised.
 
     Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
     MLSys 2023, section 4.1.
@@ -61,6 +61,6 @@ class Saved(NamedTuple):
 
 
 def activated(activation: str | None, *, inputs: bool) -> Saved:
-    """Return what a layer with an activation saves: its result, or what it was computed from."""
+    """Return what a layer with an activation saves: the activation's output or its input."""
     of_output = activation in SLOPES_OF_OUTPUTS
     return Saved(inputs, of_output, activation is not None and not of_output)

@@ -1,4 +1,4 @@
-"""Sines and cosines of a number, as a time step of diffusion is embedded."""
+"""Sinusoidal embedding of a number, such as the time step of diffusion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SINUSOID_BASE = 10_000.0
 
 
 class Sinusoid(Operator):
-    """A vector of one number as the cosines and sines of its multiples, half of ``features`` each.
+    """A number embedded as cosines and sines of its multiples, ``features / 2`` of each.
 
     Of a number t, feature j of either half is of the angle ``scale t / base^(2j / features)``.
 

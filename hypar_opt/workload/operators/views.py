@@ -1,4 +1,4 @@
-"""Layers without weights that see a map otherwise: as a vector, tokens or an image, or in part."""
+"""Layers without weights that reshape a map, permute its channels, or select some of them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Flatten(Weightless):
         return LayerMaps(read, output, output)
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
-        # The positions of a channel stay together, so that channels are split.
+        # The positions of a channel stay together, so a split goes by channel.
         sizes = {"c": maps.input.channels}
         return {"t": maps.output.tokens, **sizes} if maps.output.tokens else sizes
 
@@ -139,7 +139,7 @@ class Shuffle(Weightless):
         return super().maps(read)
 
     def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:  # noqa: ARG002
-        return ()  # each part of its output has channels of all groups of its input
+        return ()  # each part of its output has channels from all groups of its input
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
         return reads[0], {"groups": constant(min(2, self.groups))}
@@ -216,7 +216,7 @@ class Slice(Weightless):
 
     def kernels(self, sizes: Mapping[str, int], *, fused: Fused) -> PassesKernels:
         _, back, gradient = super().kernels(sizes, fused=fused)
-        return NO_KERNELS, back, gradient  # a view, whose error has zeros beside it
+        return NO_KERNELS, back, gradient  # a view; backward, zeros are written around its error
 
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads

@@ -1,4 +1,4 @@
-"""The common base of layers without weights that treat each channel alike."""
+"""The common base of layers without weights that treat all channels the same."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Weightless(Operator):
 
 
 WITH_EXPERTS = FrozenDict({**Weightless.choices, "experts": EXPERTS})
-"""The choices where dispatched tokens are read."""
+"""The choices of a layer on dispatched tokens."""
 
 
 def expert_sizes(over: ExpertMap) -> dict[str, int]:
-    """Return the axes of dispatched tokens but their features.
+    """Return the sizes of the axes of dispatched tokens, except their features.
 
-    Slots may be a fraction, of which experts together have a whole number.
+    Slots may be fractional, but are a whole number over all experts.
     """
     return {"x": over.experts, "t": over.groups, "k": over.slots}
 

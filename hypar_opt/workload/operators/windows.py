@@ -14,7 +14,7 @@ from hypar_opt.workload.operators.maps import FeatureMap
 
 
 def _both(value: object) -> object:
-    """Return one number as height and width alike."""
+    """Return one number as height and width."""
     if not isinstance(value, list | tuple):
         return value, value
     if len(value) != 2:
@@ -23,7 +23,7 @@ def _both(value: object) -> object:
 
 
 def _borders(value: object) -> object:
-    """Return one number as both borders; two, or four that differ, stay."""
+    """Return padding in its shortest form: a pair, or four borders if opposite ones differ."""
     if isinstance(value, list | tuple) and len(value) not in (2, 4):
         raise rule(
             "should be one number, [height, width] or [top, left, bottom, right],"
@@ -55,7 +55,7 @@ Borders = Annotated[
 
 
 class Window(NamedTuple):
-    """What an index of the output reads along rows, or columns, of the input.
+    """The rows, or columns, of the input that one row, or column, of the output reads.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Window(NamedTuple):
 
     @property
     def halo(self) -> tuple[int, int]:
-        """The rows that a part reads before and behind its own, if these begin together."""
+        """The rows that a part reads before and after its own, if parts line up."""
         return self.padding, max(0, int(self.size - self.stride) - self.padding)
 
 
@@ -90,7 +90,7 @@ class PoolWindow(Document):
 
     @model_validator(mode="after")
     def _window_sees_the_map(self) -> Self:
-        # A window entirely in the padding would have no value to take the maximum of.
+        # A window entirely in the padding would have no value for its maximum.
         if any(border >= size for border, size in zip(self.padding, self.size * 2, strict=False)):
             raise rule(f"padding should be smaller than size, got {list(self.padding)}")
         return self
@@ -134,22 +134,22 @@ def slide(
         If the window is larger than the padded map.
     """
     extents = []
-    # Of two numbers the trailing borders are the leading ones again.
+    # Given two numbers, trailing borders equal leading ones.
     leading, trailing = padding[:2], padding[-2:]
     for extent, width, step, border, end in zip(
         (over.height, over.width), window, stride, leading, trailing, strict=True
     ):
-        free = extent + border + end - width
-        if free < 0:
+        slack = extent + border + end - width
+        if slack < 0:
             raise rule(
                 f"layer {layer!r}, {key}: should fit its padded input"
                 f" ({over.height}x{over.width}, padding {list(padding)}),"
                 f" got {window[0]}x{window[1]}"
             )
-        count = free // step + 1
-        if up and free % step:
-            # Caffe's rule: a further window counts only if it starts on the map or its leading
-            # border; one that starts in the trailing border would see no value at all.
+        count = slack // step + 1
+        if up and slack % step:
+            # Caffe's rule: a further window counts only if it starts on the map or in its leading
+            # border; one that starts in the trailing border would cover no value.
             count += count * step < extent + border
         extents.append(count)
     return FeatureMap(channels, *extents)

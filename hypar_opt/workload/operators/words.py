@@ -13,20 +13,20 @@ from hypar_opt.workload.operators.axes import (
     REPLICATED,
     REPLICATING,
     Choice,
-    in_one_part,
+    one_part_choice,
 )
-from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE
+from hypar_opt.workload.parallelism import CHOICES, WHOLE_LAYER
 
 if TYPE_CHECKING:
     from hypar_opt.workload.layer_tensors import LayerTensors
 
-REPLICATED_WORDS = frozenset((CHOICES[-1], LEFT_WHOLE))
-"""The choices of a problem as which layers may be whole."""
+REPLICATED_WORDS = frozenset((CHOICES[-1], WHOLE_LAYER))
+"""The choices of a problem under which layers may be whole."""
 
 
 def choice_of(word: str) -> Choice | None:
     """Return the choice that a word names in any kind of layer; None if it names none."""
-    part = in_one_part(word)
+    part = one_part_choice(word)
     return part or next((choice for choice in _choices() if choice.word == word), None)
 
 
@@ -55,10 +55,10 @@ def choices_of_kind(
 ) -> tuple[Choice | None, ...]:
     """Return a kind's choices for those of a problem; None for one that it lacks.
 
-    Every kind may be whole as a last resort, if it has not said itself that it may be: as the
-    choice `output` where it does not split by that, else as `whole`.
+    As a last resort every kind may be whole, even if it does not declare so: under `output` if it
+    has no split of that name, else under `whole`.
     """
-    row = [splits.get(word) or in_one_part(word) for word in choices]
+    row = [splits.get(word) or one_part_choice(word) for word in choices]
     free = (n for n, word in enumerate(choices) if row[n] is None and word in REPLICATED_WORDS)
     column = None if REPLICATED in row else next(free, None)
     if column is not None:

@@ -13,7 +13,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import charged, run_as_one_device
-from tests.execution.drawn_images import OF_IMAGES, image_program, images
+from tests.execution.drawn_images import IMAGE_CHOICES, image_program, images
 from tests.slow import slow_after
 
 SIZES = ((2,), (4,), (2, 2), (2, 4), (2, 2, 2))
@@ -49,8 +49,8 @@ def test_the_halo_of_three_rows_is_two_of_each_border(parts: int, levels: tuple[
             ],
         }
     )
-    workload = workload_of(network, 3, OF_IMAGES, shared_tensors=True)
-    by_rows = [[OF_IMAGES.index("rows")] * 2] * len(levels)
+    workload = workload_of(network, 3, IMAGE_CHOICES, shared_tensors=True)
+    by_rows = [[IMAGE_CHOICES.index("rows")] * 2] * len(levels)
     compared = run_as_one_device(network, Program(workload, by_rows, Hierarchy(levels)))
     moved = sum(row.counted for row in compared.exchanges if row.kind == "halo")
     assert moved == 4 * 4 * (parts - 1) * 5 * 7 * 3

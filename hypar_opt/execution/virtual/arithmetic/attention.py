@@ -64,7 +64,7 @@ class AttentionArithmetic(Arithmetic):
         saved = 2 if cast("Attention", tensors.operator).softcap else 1
         saved, working = saved * scores + turned, 5 * scores + 4 * turned
         if cast("Attention", tensors.operator).windows:
-            # Copies window by window of what it reads and writes, and a mask of all windows.
+            # Copies of inputs and output, cut into windows, and a mask for all windows.
             copies = sum(map(math.prod, (tensors.input, tensors.output, *tensors.further_inputs)))
             saved, working = saved + copies + scores, working + copies + scores
         return Footprint(saved=saved, working=working)
@@ -75,9 +75,9 @@ class AttentionArithmetic(Arithmetic):
         self._sizes = layer.sizes(shard.maps)
         self._causal, self._rotary = bool(layer.causal), layer.rotary
         self._window, self._cap = layer.window, layer.softcap
-        self._windows, self._of_scores = layer.windows, layer.of_scores is not None
+        self._windows, self._of_scores = layer.windows, layer.score_input is not None
         self._scale = layer.scale or 1 / np.sqrt(self._sizes["e"])
-        # The features of a head's keys that are no other's, and before those that are turned.
+        # The key features of a single head, which precede the rotated ones.
         self._own = self._sizes.get("n", self._sizes["e"])
         self._start = self._sizes.get("n", 0)
 
@@ -147,7 +147,7 @@ class AttentionArithmetic(Arithmetic):
         return [*errors, *of_beside], None
 
     def _cut(self, array: Array) -> Array:
-        """Return tokens with those of each window of an image as an image's."""
+        """Return tokens cut into windows, each treated as an image."""
         if not self._windows:
             return array
         images, tokens, features = array.shape
@@ -164,7 +164,7 @@ class AttentionArithmetic(Arithmetic):
         return whole
 
     def _in_windows(self, scores: Array, biases: Array | None) -> Array:
-        """Return the scores of windows with biases, and without those that a shift hides."""
+        """Return the scores of windows with biases added and those across a shift's seam masked."""
         assert self._windows is not None
         seen = self._windows.seen(self._sizes["t"])[:, None, None]
         by_image = scores.reshape(len(scores) // len(seen), len(seen), *scores.shape[1:])
@@ -175,7 +175,7 @@ class AttentionArithmetic(Arithmetic):
         return np.where(seen, by_image, -np.inf).reshape(scores.shape)
 
     def _of_biases(self, of_scores: Array) -> Array:
-        """Return the error of biases: of each, the sum of that of its scores."""
+        """Return the gradient of biases: for each bias, the sum over its scores."""
         assert self._windows is not None
         count = self._sizes["t"] // self._windows.pixels
         images = len(of_scores) // count

@@ -44,7 +44,7 @@ class Extents(NamedTuple):
     Parameters
     ----------
     written
-        Of its part of a layer's output.
+        The extent of the device's part of a layer's output.
     begins
         Whether its part of the input is the first, so that padding lies before it.
     """
@@ -120,7 +120,7 @@ class Arithmetic(ABC):
         """Return the output, or a partial sum of it, before activation and pool."""
 
     def error_sums(self, error: Array) -> Array | None:  # noqa: ARG002
-        """Return the same as `sums` for the backward pass."""
+        """Return the counterpart of `sums` in the backward pass."""
         return None
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Layers without weights that treat each channel alike."""
+"""Layers without weights that treat all channels the same."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _BroadcastArithmetic(Arithmetic):
         self._shapes = [read.shape for read in reads]
         if len({read.shape for read in reads}) == 1:
             return list(reads)
-        # A vector and a single token are the same numbers.
+        # A vector and a single token hold the same numbers.
         tokens = bool(self.shard.maps.output.tokens)
         return [_as_tokens(read) if tokens else _as_image(read) for read in reads]
 
@@ -129,7 +129,7 @@ class GlobalPoolArithmetic(Arithmetic):
         self._shape, positions = reads[0].shape, read.shape[1]
         over = cast("GlobalPool", self.shard.layer).over
         if over == "average":
-            # Some of the rows of an image are an addend.
+            # The average over some rows of an image is a partial sum.
             self._shares = np.full_like(read, 1.0 / self.shard.maps.input.positions)
         else:
             chosen = {"first": 0, "last": positions - 1}.get(over)
@@ -160,7 +160,7 @@ class SinusoidArithmetic(Arithmetic):
         layer = cast("Sinusoid", shard.layer)
         half, base, scale = layer.features // 2, layer.base or SINUSOID_BASE, layer.scale or 1.0
         self._rates = (scale * base ** (-(shard.written % half) / half))[:, None, None]
-        # A cosine is a sine of an angle that is a quarter turn further.
+        # A cosine is the sine of an angle a quarter turn ahead.
         is_cosine = (shard.written < half) == (layer.first == "cos")
         self._turns = np.where(is_cosine, np.pi / 2, 0.0)[:, None, None]
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts: dispatch of tokens, experts' products, and the sum of their outputs."""
+"""Mixtures of experts: dispatch, experts' products, and combination."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Errors = tuple[Sequence["Array"], "Array | None"]
 
 
 class _Assignment(NamedTuple):
-    """The tokens that a device's experts take, each in a slot: indices, one of each per token."""
+    """The tokens that a device's experts take and their slots, as parallel index arrays."""
 
     image: Indices
     group: Indices
@@ -53,7 +53,7 @@ class _RoutedArithmetic(Arithmetic):
         return array.reshape(images, tokens // per_group, per_group, features)
 
     def chosen(self, logits: Array) -> Array:
-        """Return which experts each token chooses: those of its largest logits, the first."""
+        """Return which experts each token chooses: the largest logits, ties to the first."""
         routing = self.logits.routing
         groups, top = routing.limit
         if groups > top:
@@ -67,7 +67,7 @@ class _RoutedArithmetic(Arithmetic):
         return _largest(logits, routing.top_k)
 
     def assigned(self, chosen: Array, over: ExpertMap, experts: Indices) -> _Assignment:
-        """Return the tokens in the slots of some experts: each group's first that choose them."""
+        """Return the tokens in experts' slots: the first of each group that choose them."""
         slot = (chosen.cumsum(axis=2) - 1)[..., experts]
         taken = np.nonzero(chosen[..., experts] & (slot < over.slots))
         image, group, token, expert = taken
@@ -75,7 +75,7 @@ class _RoutedArithmetic(Arithmetic):
 
 
 def _largest(numbers: Array, count: int) -> Array:
-    """Return which numbers along the last axis are the largest ones: of equal ones the first."""
+    """Return which numbers along the last axis are the largest, ties to the first."""
     order = np.argsort(-numbers, axis=3, kind="stable")[..., :count]
     largest = np.zeros(numbers.shape, bool)
     np.put_along_axis(largest, order, values=True, axis=3)
@@ -97,7 +97,7 @@ class DispatchArithmetic(_RoutedArithmetic):
     def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
         image, group, token, expert, slot = self._taken
         of_tokens, of_logits = map(np.zeros, self._shapes)
-        # Experts share tokens: their errors are added. A choice has no derivative.
+        # Experts share tokens, so errors are added. The choice of experts has no derivative.
         into = (image, group, token)
         np.add.at(self.by_group(of_tokens), into, error[image, expert, group, slot])
         return [of_tokens, of_logits], None
@@ -127,7 +127,7 @@ class CombineArithmetic(_RoutedArithmetic):
         routing = self.logits.routing
         among = self._chosen if routing.over_chosen else np.True_
         scores = np.exp(logits - logits.max(axis=3, keepdims=True))
-        self._slope: Array | float = 1.0  # of a score's logarithm
+        self._slope: Array | float = 1.0  # with respect to the score's logarithm
         if routing.sigmoid:
             scores = _SIGMOID(logits)
             self._slope = 1.0 - scores
@@ -150,7 +150,7 @@ class CombineArithmetic(_RoutedArithmetic):
         factor = self.logits.routing.factor
         share = self._shares[image, group, token, experts, None] * factor
         of_slots[image, expert, group, slot] = share * arrived
-        # Of the shares of this device's experts; other devices add those of theirs.
+        # Only the shares of this device's experts; other devices add theirs.
         of_shares = np.zeros_like(self._shares)
         products = arrived * self._slots[image, expert, group, slot]
         of_shares[image, group, token, experts] = products.sum(axis=1) * factor

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OutputArithmetic(Arithmetic):
-    """An output without a loss: what it reads, or that under a soft cap."""
+    """An output without a loss: its input, perhaps soft-capped."""
 
     kept_inputs = 3
 
@@ -57,7 +57,7 @@ class SoftmaxLoss(OutputArithmetic):
         return np.stack([largest, relative.sum(axis=1), of_target], axis=1)
 
     def _logits(self, read: Array) -> Array:
-        """Return the logits by position: those of padding are minus infinity."""
+        """Return the logits by position, minus infinity for padding."""
         classes = getattr(self.shard.layer, "classes", None) or self.shard.maps.output.channels
         return np.where(self.shard.read < classes, by_position(read), -np.inf)
 
@@ -76,7 +76,7 @@ class SoftmaxLoss(OutputArithmetic):
         return written
 
     def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:
-        # One of the replicas of a whole loss counts: the error is 1 there, and 0 in the others.
+        # Only one replica of an unsplit loss counts: its error is 1, and 0 in the others.
         axis = channel_axis(self._written)
         shape = np.moveaxis(self._written, axis, -1).shape
         return super().backward(error * np.moveaxis(self._error.reshape(shape), -1, axis), sums)
@@ -84,7 +84,7 @@ class SoftmaxLoss(OutputArithmetic):
 
 def _combined(one: Array, other: Array) -> Array:
     largest = np.maximum(one[:, 0], other[:, 0])
-    # A side without channels has no largest logit, and adds nothing.
+    # A device without channels has no largest logit, and adds nothing.
     reference = np.where(np.isfinite(largest), largest, 0.0)
     sums = one[:, 1] * np.exp(one[:, 0] - reference)
     sums += other[:, 1] * np.exp(other[:, 0] - reference)

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 class NormArithmetic(Arithmetic):
     """A norm with its scale and shift; layer and RMS norm use sums over all channels.
 
-    What is normalised one by one, heads of a token or groups with all positions, is here a token
-    each, with all that its sums are over as its channels.
+    Each unit of normalisation, a head of a token or a group with all positions, is treated as a
+    token whose channels are the elements that its sums are over.
     """
 
     kept_inputs = 3
 
     @classmethod
     def footprint(cls, tensors: LayerTensors) -> Footprint:
-        # Sums of heads are no statistics of the layer, which parts would exchange.
+        # The sums of heads are not statistics, which parts would exchange.
         layer, sizes = cast("Norm", tensors.operator), tensors.sizes
         heads = sizes["b"] * sizes.get("t", 1) * sizes["g"] if layer.heads else 0
         return super().footprint(tensors)._replace(saved=12 * heads)
@@ -48,18 +48,18 @@ class NormArithmetic(Arithmetic):
         self._norm = layer.norm
         self._epsilon = EPSILON if layer.epsilon is None else layer.epsilon
         self._heads, self._groups = layer.heads, layer.groups
-        # Of a group that devices share, each has a part of what the sums are over.
+        # If devices share a group, each has a part of the elements of its sums.
         self._whole = over.channels // (layer.heads or layer.groups or 1)
         self._summed = self._whole * (over.positions if layer.groups else 1)
 
     def _as_tokens(self, array: Array) -> Array:
-        """Return an array with what is normalised one by one as tokens: heads, or groups."""
+        """Return an array with its units of normalisation, heads or groups, as tokens."""
         if not (self._heads or self._groups):
             return array
         if self._groups:
             array = np.moveaxis(array, channel_axis(array), 1)
             images, channels, *places = array.shape
-            # A device has whole groups, or a part of the only one.
+            # A device has whole groups, or a part of a single one.
             whole = self._whole if self._groups > 1 else channels
             groups = channels // self._whole if self._groups > 1 else 1
             return array.reshape(images, groups, whole * math.prod(places))
@@ -67,7 +67,7 @@ class NormArithmetic(Arithmetic):
         return array.reshape(images, tokens * (features // self._whole), self._whole)
 
     def _from_tokens(self, tokens: Array, like: Array) -> Array:
-        """Return what was seen `_as_tokens` in the shape of an array."""
+        """Return the inverse of `_as_tokens`, in the shape of an array."""
         if not self._groups:
             return tokens.reshape(like.shape)
         axis = channel_axis(like)
@@ -78,7 +78,7 @@ class NormArithmetic(Arithmetic):
         return None if self._heads else self._sums(self._as_tokens(reads[0]))
 
     def _sums(self, read: Array) -> Array | None:
-        """Return sums over channels; no part has a share of those of a head."""
+        """Return sums over channels; those of a head are never partial."""
         values = by_position(read)
         squares = (values**2).sum(axis=1)
         if self._norm == "layer":
@@ -92,7 +92,7 @@ class NormArithmetic(Arithmetic):
         sums = self._sums(tokens) if self._heads else sums
         normed, spread = self._normalised(tokens, sums)
         self._normed, self._spread = self._from_tokens(normed, read), spread
-        # All heads have the scale of one.
+        # All heads share one scale.
         channels = read.shape[channel_axis(read)]
         of_heads = channels // self._whole if self._heads else 1
         learned = np.tile(weights.reshape(len(weights), -1), of_heads)

@@ -23,11 +23,11 @@ class ConvArithmetic(Arithmetic):
 
     @classmethod
     def footprint(cls, tensors: LayerTensors) -> Footprint:
-        # Each window of each group is a row.
+        # One row per window and group.
         sizes = tensors.sizes
         row = math.prod(sizes[axis] for axis in "kli") * sizes.get("g", 1)
         unfolded = sizes["b"] * row * math.prod(tensors.output[2:])
-        # Between windows there may be gaps, so that a map with its padding is larger than they are.
+        # Windows may have gaps, so that the padded map is larger than all windows together.
         layer = cast("Conv", tensors.operator)
         (top, left), (bottom, right) = layer.padding[:2], layer.padding[-2:]
         channels = sizes["i"] * sizes.get("g", 1)

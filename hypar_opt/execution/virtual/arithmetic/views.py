@@ -1,4 +1,4 @@
-"""Layers without weights that see a map otherwise."""
+"""Layers without weights that reshape or permute a map."""
 
 from __future__ import annotations
 

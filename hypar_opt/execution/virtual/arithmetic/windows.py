@@ -38,7 +38,7 @@ class Windows(NamedTuple):
 
     @property
     def _borders(self) -> tuple[_Pair, _Pair]:
-        """The padding before and after, as far as windows reach; negative if they end earlier."""
+        """The padding before and after that windows cover; negative if they end earlier."""
         borders = []
         for axis in (0, 1):
             reach = (self.size[axis] - 1) * self.dilation[axis] + 1
@@ -64,7 +64,7 @@ class Windows(NamedTuple):
         return product(range(self.size[0]), range(self.size[1]))
 
     def added(self, shape: _Pair, cell: Callable[[int, int], Array]) -> Array:
-        """Return the map's error, given its windows' errors: overlaps are added up.
+        """Return the map's error from its windows' errors; overlaps are summed.
 
         Parameters
         ----------
@@ -92,14 +92,14 @@ def padding_of(padding: tuple[int, ...], begins: tuple[bool, ...]) -> tuple[int,
 
 
 class _Place(NamedTuple):
-    """A place in windows along one axis: the windows where it lies in the map, and its cells."""
+    """An offset within windows along an axis: the windows where it is on the map, and its cells."""
 
     windows: slice
     cells: slice
 
 
 def _places(extent: int, count: int, size: int, stride: int, padding: int) -> list[_Place]:
-    """Return the places in windows along an axis that lie in the map for any window."""
+    """Return the offsets within windows along an axis that lie on the map in any window."""
     places = []
     last = (count - 1) * stride - padding
     for place in range(max(0, -last), min(size, extent + padding)):
@@ -141,7 +141,7 @@ class Pooling:
         return self._maxima(image) if self._largest else self._means(image)
 
     def _maxima(self, image: Array) -> Array:
-        """Return the maxima, and keep their cells; of equal ones the first in the order of rows."""
+        """Return the maxima, and keep their cells; ties go to the first in row order."""
         (height, width), (p, q) = self._extent, self._count
         index: type[np.signedinteger[Any]] = np.int32 if height * width < 2**31 else np.int64
         wide = np.full((*image.shape[:2], height, q), -np.inf)
