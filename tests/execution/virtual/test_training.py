@@ -24,7 +24,7 @@ from hypar_opt.workload.parallelism import CHOICES, GATHERED, RECOMPUTED, SHARDE
 from hypar_opt.workload.patterns import Words
 from hypar_opt.workload.recomputation import repeats_of, segments, with_repeats
 from hypar_opt.workload.tensors import workload_of
-from tests.commands import command
+from tests.cli.shell import command
 from tests.execution import small_networks
 from tests.execution.drawn import drawn_network, drawn_programs, random_row, run_as_one_device
 from tests.slow import slow_after
