@@ -27,7 +27,7 @@ from hypar_opt.studies.many import ManyPlans
 
 LOADS = (("vgg-e", size(1_000_000, 1000), 5e-6), ("resnet-50", size(20_000, 20), 30e-6))
 """Networks, points, and the most seconds of a point."""
-CHECKED = size(10_000, 300)
+CHECKED = size(10_000, 100)
 TARGET = 200
 """Times that a point of many is faster than a call."""
 

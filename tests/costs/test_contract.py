@@ -111,7 +111,7 @@ def random_charge(rng: Random, levels: int) -> Charge:
     return charge
 
 
-@pytest.mark.parametrize("seed", slow_after(20, range(600)))
+@pytest.mark.parametrize("seed", slow_after(40, range(600)))
 def test_levels_are_alike_only_if_no_two_states_tell_them_apart(seed: int) -> None:
     instance, rng = in_bytes(seed), Random(seed)
     workload, levels = instance.workload, instance.problem.levels
@@ -170,7 +170,7 @@ def with_thresholds(seed: int) -> tuple[Stated, ThresholdTable]:
             return cost, table
 
 
-@pytest.mark.parametrize("seed", slow_after(20, range(600)))
+@pytest.mark.parametrize("seed", slow_after(40, range(600)))
 def test_thresholds_that_follow_charge_every_plan_as_its_states_are(seed: int) -> None:
     (cost, table), rng = with_thresholds(seed), Random(seed)
     workload, levels = cost.workload, cost.problem.levels

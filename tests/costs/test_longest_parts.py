@@ -26,6 +26,7 @@ from hypar_opt.step.uneven import padded, padded_sizes
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import CHOICES
 from tests.hardware.cubes import cubes
+from tests.slow import slow_off_diagonal
 
 HIERARCHIES = [(2,), (3,), (2, 2), (2, 3), (3, 2)]
 
@@ -160,8 +161,9 @@ def test_each_exchange_of_each_plan_takes_as_long_as_the_longest_part(topology: 
         assert expected - count <= charged <= expected + count * slack, words
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
-@pytest.mark.parametrize("collective", ["pairwise", "ring"])
+@pytest.mark.parametrize(
+    ("topology", "collective"), slow_off_diagonal([*TOPOLOGIES], ["pairwise", "ring"])
+)
 def test_search_simulator_and_proof_agree_on_every_plan(topology: str, collective: str) -> None:
     training = {"micro_batches": 1, "shard": "none"}
     network, asked = chain(3, 5, 7), asked_of(topology, collective) | {"training": training}

@@ -132,7 +132,7 @@ PROBLEMS: list[tuple[str, dict[str, Any]]] = [("vgg-e", {"levels": 0}), ("vgg-e"
 PROBLEMS += [("vgg-e", ENERGY), *((name, {}) for name in ho.models.PAPER_NETWORKS)]
 
 
-@pytest.mark.parametrize(("network", "stated"), slow_after(6, PROBLEMS))
+@pytest.mark.parametrize(("network", "stated"), slow_after(4, PROBLEMS))
 def test_a_plans_marks_are_its_choices(network: str, stated: dict[str, Any]) -> None:
     plan = ho.solve(network, **stated)
     figure = figures.plan_dots(plan)

@@ -19,6 +19,7 @@ from hypar_opt.proofs.certificate import proved_bound
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
 from tests.cli.shell import Shell
 from tests.hardware.cubes import cubes
+from tests.slow import slow_after
 
 PAPERS = [name for name in arrays.names() if arrays.load(name).model == "hypar-2019"]
 UNEVEN: dict[str, Any] = {"cost": "time", "reading": "executed", "batch": 100}
@@ -118,7 +119,7 @@ def older(plan: ho.Plan) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", slow_after(4, PAPERS))
 def test_an_older_plan_file_is_read_with_the_papers_model(name: str, tmp_path: Path) -> None:
     plan, file = ho.solve("sfc", array=name, **UNEVEN), tmp_path / "old.json"
     document = older(plan)

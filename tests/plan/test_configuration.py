@@ -15,7 +15,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.configuration import Configuration, check, configuration_of, family
 from hypar_opt.planning.priced import plan_of_configuration
 from hypar_opt.search.plan_file import check_plan
-from tests.slow import fewer
+from tests.slow import fewer, slow_after
 
 GPT_3 = "gpt:layers=96,hidden=12288,heads=96,tokens=2048,vocabulary=51200"
 SMALL = "gpt:layers=2,hidden=32,heads=4,tokens=32,vocabulary=64"
@@ -61,7 +61,7 @@ PROBLEMS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("network", "asked"), PROBLEMS)
+@pytest.mark.parametrize(("network", "asked"), slow_after(6, PROBLEMS))
 def test_a_plan_of_a_configuration_is_priced_and_is_that_configuration(
     network: str, asked: dict[str, Any]
 ) -> None:

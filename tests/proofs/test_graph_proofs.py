@@ -138,7 +138,7 @@ def test_every_flow_of_a_small_table_proves_its_optimum_or_less(
     ends: list[tuple[int, int]], largest: int, flows: range, fixed: bool
 ) -> None:
     rng = np.random.default_rng(0)
-    for _ in range(fewer(16)):
+    for _ in range(fewer(20)):
         table = submodular(rng, ends, largest=largest, fixed=fixed)
         bounds = (
             bound(table, FlowProof(layer_flows=layers, pair_flows=pairs))

@@ -296,7 +296,7 @@ def test_cuts_are_a_column_where_stages_have_unequally_many_blocks() -> None:
         "batch": 8,
         "bound": "none",
         "stages": 2,
-        "fix": "tp=1,micro_batches=2",
+        "fix": "tp=1,cp=1,micro_batches=2",
     }
     head = gpt(layers=4, hidden=256, heads=4, tokens=64, vocabulary=65536)
     found = ho.configure(head, "h100-8", **asked, best=100)
@@ -305,7 +305,7 @@ def test_cuts_are_a_column_where_stages_have_unequally_many_blocks() -> None:
     header, *rows = text_of(found).splitlines()[2 : 3 + len(found)]
     column = slice(header.index("cuts"), header.index("  cp"))
     assert [row[column].strip().replace("-", "") for row in rows] == cuts
-    even = ho.configure(head, "h100-8", **asked | {"fix": "tp=1,micro_batches=2,interleave=2"})
+    even = ho.configure(head, "h100-8", **asked | {"fix": "tp=1,cp=1,micro_batches=2,interleave=2"})
     assert "cuts" not in text_of(even)
 
 

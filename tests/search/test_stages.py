@@ -375,7 +375,7 @@ DIFFERENT = {
 """Networks of blocks of which not all are alike."""
 
 
-@pytest.mark.parametrize("name", DIFFERENT)
+@pytest.mark.parametrize("name", slow_after(1, ["maps", "loads"]))
 def test_stages_of_blocks_that_differ_are_the_best_of_all(name: str) -> None:
     problem = problem_on(array_of(4, 2), 16, training={"micro_batches": 4})
     _check(DIFFERENT[name], problem, [4])

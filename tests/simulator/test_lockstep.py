@@ -52,7 +52,7 @@ from tests.simulator import (
     wired,
 )
 from tests.simulator.plans import IN_LOCKSTEP, LINK, array
-from tests.slow import examples
+from tests.slow import examples, slow_after
 from tests.strategies.arrays import AS_THE_PAPER
 
 TOPOLOGIES = [
@@ -374,7 +374,9 @@ def test_exchanges_that_share_some_of_their_links_are_not_in_lockstep() -> None:
     assert simulated([near, far], interconnect) == simulated([near, near], interconnect) == 1
 
 
-@pytest.mark.parametrize("preset", ["hmc-htree-64", "hmc-torus-64", "a100-4x8", "h100-8x8"])
+@pytest.mark.parametrize(
+    "preset", slow_after(3, ["hmc-htree-64", "hmc-torus-64", "a100-4x8", "h100-8x8"])
+)
 def test_paper_networks_take_as_long_on_the_presets(preset: str) -> None:
     found = arrays.load(preset)
     plan = ho.solve("sconv", array=found)

@@ -5,6 +5,7 @@ In time, in memory, in bytes and in what a run moves, each by a count of its own
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,6 +27,7 @@ from hypar_opt.step.states import states_from_rows
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import CHOICES
 from tests.cli.shell import Shell, command
+from tests.commands import forked
 from tests.execution import small_networks
 from tests.strategies.written_plans import with_loss
 
@@ -170,10 +172,14 @@ def test_megatrons_degrees_keep_shards_of_what_several_layers_gather() -> None:
         assert step.closed_form == pytest.approx(plan.cost.total / per_second(plan))
 
 
-def test_the_same_runs_in_jax() -> None:
-    run = ho.run(by_degrees(shard="weights"), backend="jax")
-    assert run.agrees
-    assert not any("not as in the plan" in note for note in run.notes)
+def test_the_same_runs_in_jax(tmp_path: Path) -> None:
+    """In a process that has not used JAX before, which would keep to one device."""
+    by_degrees(shard="weights").save(tmp_path / "plan.json")
+    done = forked(["run", "plan.json", "--backend", "jax", "--json"], tmp_path)
+    assert done.status == 0
+    run = json.loads(done.output)
+    assert run["agrees"]
+    assert not any("not as in the plan" in note for note in run["notes"])
 
 
 def test_a_block_that_runs_again_gathers_no_more_often() -> None:

@@ -556,7 +556,7 @@ def test_solve_says_the_best_configuration_in_its_last_line(shell: Shell) -> Non
     assert "configuration" not in json.loads(shell.output(*args, "--json"))
 
 
-@pytest.mark.parametrize("cost", ["time", "bytes"])
+@pytest.mark.parametrize("cost", slow_after(1, ["time", "bytes"]))
 def test_a_comparison_has_the_best_configuration_as_a_row(cost: str) -> None:
     rows = {row.plan: row for row in ho.compare(TINY, "h100-8", batches=8, cost=cost)}
     best = found(optimizer="sgd", best=1)

@@ -81,13 +81,13 @@ def test_solvers_agree_on_stages(network: str, asked: dict[str, Any]) -> None:
 
 def test_a_search_of_stages_that_bounds_too_high_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {"array": "rtx4090x4", "batch": 4, "stages": 2}
-    least, best = PartsOfArray.lower_bound, ho.solve("lenet-c", **asked).training.micro_batches
+    least, best = PartsOfArray.lower_bound, ho.solve("sconv", **asked).training.micro_batches
 
     def higher(parts: PartsOfArray, unit: int, count: int, length: int = 1) -> Fraction:
         return least(parts, unit, count, length) * (1000 if count == best else 1)
 
     monkeypatch.setattr(PartsOfArray, "lower_bound", higher)
-    rows = ho.verify("lenet-c", **asked, solvers=["dp", "ilp"]).rows()
+    rows = ho.verify("sconv", **asked, solvers=["dp", "ilp"]).rows()
     assert [row["verdict"] for row in rows] == ["disagrees"] * 2
     assert rows[1]["objective"] < rows[0]["bound"]
 
