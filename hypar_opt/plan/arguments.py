@@ -163,7 +163,10 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     if all_choices := fields.get("choices") in ("all", ("all",), ["all"]):
         fields["choices"] = ALL_CHOICES if network is None else _offered(network)
     elif isinstance(fields.get("choices"), list | tuple):
-        fields["choices"] = stated_choices(fields["choices"])
+        try:
+            fields["choices"] = stated_choices(fields["choices"])
+        except HyparError as error:
+            raise HyparError(f"{argument('choices')}: {error}") from None
     if "accelerators" in fields:
         for other in ("levels", "hierarchy"):
             if other in fields:

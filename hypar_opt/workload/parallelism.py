@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from hypar_opt.errors import HyparError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import MAX_PARTS
 
@@ -57,13 +58,19 @@ column."""
 
 
 def stated_choices(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the choices that a problem states, without `TENSOR`, which includes its two.
+    """Return the choices that a problem states, without `TENSOR`.
 
-    >>> stated_choices(("data", "tensor", "output", "tokens"))
+    Raises
+    ------
+    HyparError
+        If it is beside one of its two.
+
+    >>> stated_choices(("data", "tensor", "tokens"))
     ('data', 'model', 'output', 'tokens')
     """
-    if TENSOR in words:
-        words = [word for word in words if word not in CHOICES[1:]]
+    if TENSOR in words and not {*words}.isdisjoint(CHOICES[1:]):
+        both = " and ".join(CHOICES[1:])
+        raise HyparError(f"{TENSOR} is {both}: leave these out, got {', '.join(words)}")
     split = ((word,) if word != TENSOR else CHOICES[1:] for word in words)
     return tuple(itertools.chain.from_iterable(split))
 

@@ -60,7 +60,10 @@ def test_tensor_among_choices_is_model_and_output(
 
 
 def test_tensor_is_not_stated_beside_model() -> None:
-    with pytest.raises(HyparError, match="in this order, got data, model, model, output"):
+    with pytest.raises(
+        HyparError,
+        match="choices: tensor is model and output: leave these out, got data, model, tensor",
+    ):
         problem_of(choices=("data", "model", "tensor"))
     with pytest.raises(HyparError, match="unknown choice 'tensro': did you mean tensor"):
         problem_of(choices=("data", "tensro"))

@@ -315,7 +315,7 @@ def test_capacities_are_solved_the_same_however_much_is_joined_at_once(largest: 
         whole = DynamicProgramming().solve(table, SolverOptions())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(within_load, "_AT_ONCE", largest)
-            patch.setattr(within_load, "_OF_SEVERAL", largest)
+            patch.setattr(within_load, "_AT_ONCE_OF_SEVERAL", largest)
             assert DynamicProgramming().solve(table, SolverOptions()) == whole
 
 
