@@ -60,8 +60,8 @@ class Accelerate(Framework):
             yield f"expert parallelism {configuration.ep}"
         if configuration.recompute not in (NONE, FULL) or configuration.blocks is not None:
             yield (
-                f"{recomputed_blocks(configuration, run)}: fsdp_activation_checkpointing is of every"
-                " block, whole"
+                f"{recomputed_blocks(configuration, run)}: fsdp_activation_checkpointing is of"
+                " every block, whole"
             )
         elif configuration.recompute == FULL and not _fsdp(configuration):
             yield f"{recomputed_blocks(configuration, run)} without FSDP: the model's"

@@ -60,8 +60,8 @@ class Torchtitan(Framework):
         )
         if configuration.recompute == SELECTIVE:
             yield (
-                f"{recomputed_blocks(configuration, run)}, of attention: SelectiveAC keeps attention,"
-                " and computes every second matrix product again"
+                f"{recomputed_blocks(configuration, run)}, of attention: SelectiveAC keeps"
+                " attention, and computes every second matrix product again"
             )
         elif configuration.blocks is not None:
             yield f"{recomputed_blocks(configuration, run)}: FullAC wraps every block"
