@@ -119,7 +119,7 @@ class PartLoad(DeviceLoad):
             # Data parallelism shards replicated weights equally, whatever the parts' shares.
             arguments = amounts, term.replicated, self.workload, nodes, states
             # Partial sums are stored by image, whatever axis the layer splits.
-            axis, image = (self.share.of_amounts(*arguments, by_image=n) for n in (False, True))
+            axis, image = (self.share.scaled_amounts(*arguments, by_image=n) for n in (False, True))
             amounts_of_terms.append(np.maximum(np.minimum(axis, image) - 1, 0))
         return exact_sum(amounts_of_terms)
 
@@ -178,7 +178,7 @@ def papers_loads(
         exact_sum(
             [
                 term.bytes[nodes]
-                * share.of_amounts(elements, term.replicated, workload, nodes, states)
+                * share.scaled_amounts(elements, term.replicated, workload, nodes, states)
                 for term, elements in zip(load.terms, counts, strict=True)
             ]
         )

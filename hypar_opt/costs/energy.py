@@ -144,7 +144,7 @@ class EnergyCost(ArrayCost):
 
     def _over_ring(self, rings: Rings, stage: Levels, _: Places, moved: Integers) -> Integers:
         # Without the remote access of a byte.
-        crossing = self._of_byte(rings.link(stage).hops) - self._of_byte(Fraction())
+        crossing = self._unit_joules(rings.link(stage).hops) - self._unit_joules(Fraction())
         return self.at_rates(moved, (crossing * self.per_unit, Fraction()))
 
     def _add_local_words(
@@ -171,9 +171,9 @@ class EnergyCost(ArrayCost):
         return self._rates_over(self.hops[level])
 
     def _rates_over(self, hops: Fraction) -> Rates:
-        return self._of_byte(hops) * self.per_unit, Fraction()
+        return self._unit_joules(hops) * self.per_unit, Fraction()
 
-    def _of_byte(self, hops: Fraction) -> Fraction:
+    def _unit_joules(self, hops: Fraction) -> Fraction:
         """Return the joules of one charge of communication, whose bytes cross ``hops`` links."""
         energy = self.array.energies
         word = energy.remote + energy.hop * hops
@@ -186,13 +186,13 @@ class EnergyCost(ArrayCost):
         return times.astype(exact_dtype(limit))
 
     @property
-    def _of_element(self) -> Fraction:
+    def _element_joules(self) -> Fraction:
         """Return the joules of accessing an element in the DRAM."""
         return Fraction(self.communication.element_bytes, WORD_BYTES) * self.array.energies.dram
 
     def _touched(self, elements: Integers) -> Integers:
         """Return the charge of elements that are read or written."""
-        return rounded(elements, self._of_element * self.per_unit)
+        return rounded(elements, self._element_joules * self.per_unit)
 
     def _before_any_choice(self, workload: Workload) -> Integers:
         """Return each layer's charge before any choice."""
@@ -206,12 +206,12 @@ class EnergyCost(ArrayCost):
         """Return an upper bound on the joules of any plan under any placement."""
         levels = range(len(self.hops))
         max_hops = self.rings.interconnect.hops_upper_bound if self.rings else max(self.hops)
-        highest_rate = self._of_byte(Fraction(max_hops))
+        highest_rate = self._unit_joules(Fraction(max_hops))
         moved = (
             sum(self.communication.upper_bound(workload, level) for level in levels) * highest_rate
         )
         energy, passes = self.array.energies, int(self._passes(workload).max(initial=1))
         macs = sum(layer_macs(workload, self.array.accelerator.mac_count))
         # No tensor has more copies than there are accelerators.
-        touched = workload.elements * math.prod(self.communication.sizes) * self._of_element
+        touched = workload.elements * math.prod(self.communication.sizes) * self._element_joules
         return moved + passes * (touched + macs * (energy.mac + energy.sram))

@@ -258,7 +258,7 @@ class GroupTime(TimeCost):
 
         def passes(shares: Sequence[Share], counts: Sequence[CountOfIndices | None]) -> _Passes:
             return [
-                [*replace(work, part=WorkOfPart(share, count, equal)).each_pass(*arguments)]
+                [*replace(work, part=WorkOfPart(share, count, equal)).pass_times(*arguments)]
                 for work, share, count in zip(self.of_parts, shares, counts, strict=True)
             ]
 

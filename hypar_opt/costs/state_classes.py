@@ -376,7 +376,7 @@ class PairsOfStates:
         choices = [of_kind.tobytes() for of_kind in self.choices]
         keys = [*zip(once.tolist(), read.tolist(), written.tolist(), choices, strict=True)]
         missing = [kind for kind, key in enumerate(keys) if key not in cache]
-        charged = self._found(classes, missing, deadline)
+        charged = self._kind_charges(classes, missing, deadline)
         charges = cache | {keys[kind]: charge for kind, charge in charged.items()}
         # Charges of weights depend on their nodes' charges.
         weights = self.workload.is_weight_boundary[self.boundaries].tolist()
@@ -390,7 +390,7 @@ class PairsOfStates:
         lowest = np.array(rows, dtype).reshape(-1, classes.count, classes.count)
         return lowest, np.array([charges[key][1] for key in keys], object)
 
-    def _found(
+    def _kind_charges(
         self, classes: StateClasses, kinds: Sequence[int], deadline: Deadline
     ) -> dict[int, tuple[Integers, int]]:
         """Return the least and the highest charges of some kinds."""

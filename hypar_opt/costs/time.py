@@ -218,7 +218,7 @@ class TimeCost(ArrayCost):
         """Return each layer's charges: its reductions and, at the last level, its compute."""
         levels = levels_of(states)
         differ = self._differ(levels, workload, split_sizes(workload)[:, nodes])
-        rows = self._of_parts(
+        rows = self._reduction_charges(
             lambda cost: cost.exchanges_of_nodes(workload, nodes, states), differ=differ
         )
         # The DRAM's time depends on the final shards, which are not known before the last level.
@@ -250,7 +250,7 @@ class TimeCost(ArrayCost):
         sizes = (end[:, boundaries] for end in sizes_at_ends(workload))
         differ = self._differ(levels_of(targets), workload, *sizes)
         ends = workload, boundaries, sources, targets
-        return self._of_parts(lambda cost: ArrayCost.edge(cost, *ends), differ=differ)
+        return self._reduction_charges(lambda cost: ArrayCost.edge(cost, *ends), differ=differ)
 
     def level_separable(self, workload: Workload) -> TimeCost | None:
         if not self.by_largest_shard:
@@ -295,12 +295,12 @@ class TimeCost(ArrayCost):
         return bool(workload.loads) or any((extents % accelerators).any() for extents in sizes)
 
     @cached_property
-    def of_largest_shard(self) -> TimeCost:
+    def largest_shard_charges(self) -> TimeCost:
         """The same exchanges, as if all parts were as large as the largest."""
         communication = replace(self.communication, by_largest_shard=True)
         return replace(self, communication=communication, by_largest_shard=False)
 
-    def _of_parts(
+    def _reduction_charges(
         self, charges: Callable[[TimeCost], list[Integers]], *, differ: bool
     ) -> list[Integers]:
         """Return charges of exchanges, those of the largest shards where parts differ in size.
@@ -310,7 +310,7 @@ class TimeCost(ArrayCost):
         """
         if not differ:
             return charges(self)
-        longest = charges(self.of_largest_shard)
+        longest = charges(self.largest_shard_charges)
         if self.crossing:
             return longest
         rows = charges(self)
@@ -466,7 +466,9 @@ class TimeCost(ArrayCost):
         users = sum(map(len, workload.weight_users.values()))
         messages = workload.max_repeats * (messages + users)
         seconds = rounds * messages * latency
-        communication = (self.of_largest_shard if self.by_largest_shard else self).communication
+        communication = (
+            self.largest_shard_charges if self.by_largest_shard else self
+        ).communication
         for level in levels:
             level_bytes = Fraction(
                 communication.upper_bound(workload, level), self.communication.resolution

@@ -82,7 +82,7 @@ class Work:
         phases
             The passes of a step, which repeats them as the workload says.
         """
-        passes = self.each_pass(workload, nodes, states, per_second, phases)
+        passes = self.pass_times(workload, nodes, states, per_second, phases)
         return exact_sum([times * _longer(linear) for times, linear in passes])
 
     def charges_of_update(
@@ -91,7 +91,7 @@ class Work:
         """Return the part of `charges` that updates nodes' weights."""
         return self._update(workload, nodes, states, per_second, workload.repeats)
 
-    def each_pass(
+    def pass_times(
         self,
         workload: Workload,
         nodes: Indices,
@@ -144,7 +144,7 @@ class Work:
         if not self._runs_kernels:
             return [Fraction()] * len(workload.nodes)
         workload = with_repeats(workload, SINGLE_PASS)
-        nodes, kinds, states = self._alike(workload, states)
+        nodes, kinds, states = self._node_kinds(workload, states)
         (kernel,) = self._rules.kernels(workload, nodes, states, (Phase.FORWARD,))
         times = self._times(kernel._replace(epilogue=True), workload, nodes, None)
         exact = _exact(_longer(times), nodes)
@@ -163,7 +163,7 @@ class Work:
         nodes = np.arange(len(workload.nodes))
         return _exact(self._update(workload, nodes, states, None, repeats), nodes)
 
-    def _alike(self, workload: Workload, states: States) -> tuple[Indices, Indices, States]:
+    def _node_kinds(self, workload: Workload, states: States) -> tuple[Indices, Indices, States]:
         """Return one node of each kind, the kind of each node, and the nodes' states.
 
         Parameters
@@ -272,7 +272,7 @@ class Work:
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of a pass of all layers together."""
-        return workload.max_repeats * _once_at_most(self, with_repeats(workload, SINGLE_PASS))
+        return workload.max_repeats * _single_pass_bound(self, with_repeats(workload, SINGLE_PASS))
 
 
 def _longer(times: Sequence[Integers]) -> Integers:
@@ -303,7 +303,7 @@ def _computed_passes(*_: Hashable) -> dict[tuple[int, ...], dict[Phase, Fraction
 
 
 @lru_cache(maxsize=64)
-def _once_at_most(work: Work, workload: Workload) -> Fraction:
+def _single_pass_bound(work: Work, workload: Workload) -> Fraction:
     """Return an upper bound on the seconds of a pass of all layers of a step that repeats none."""
     accelerator, accelerators = work.accelerator, work.hierarchy.accelerators
     passes = [_pass_of(workload, accelerator, phase) for phase in Phase]

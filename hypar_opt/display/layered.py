@@ -184,7 +184,7 @@ def _columns(
         near = above if sweep % 2 == 0 else below
         for row in rows if sweep % 2 == 0 else reversed(rows):
             wanted = [towards(node, near[node]) for node in row]
-            columns_apart = _apart(wanted, [weights[node] for node in row])
+            columns_apart = _spaced_columns(wanted, [weights[node] for node in row])
             for node, column in zip(row, columns_apart, strict=True):
                 columns[node] = column
     return columns
@@ -224,7 +224,7 @@ def _median(values: Sequence[float], weights: Sequence[int]) -> float:
     return value
 
 
-def _apart(wanted: Sequence[float], weights: Sequence[int]) -> list[float]:
+def _spaced_columns(wanted: Sequence[float], weights: Sequence[int]) -> list[float]:
     """Return the columns of a row in its order, at least 1 apart, nearest to those wanted.
 
     Weighted least squares, by pooling adjacent violators.

@@ -88,7 +88,7 @@ def shardings(plan: Plan) -> dict[str, Any]:
         if layer.has_bias and (one := stored[bias_of(layer.name)])
     }
     return {
-        **_of_plan(plan, SCHEMA, sharded.program),
+        **_common_fields(plan, SCHEMA, sharded.program),
         "inputs": {
             name: array(one.tensor, _activation(sharded.read_positions(one.sequence)))
             for name, one in inputs_of(sharded)[0].items()
@@ -107,7 +107,7 @@ def shardings(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _of_plan(plan: Plan, schema: str, program: Program) -> dict[str, Any]:
+def _common_fields(plan: Plan, schema: str, program: Program) -> dict[str, Any]:
     """Return what is said of any plan: its mesh, and its layers' choices and layouts."""
     network = plan.network.description
     return {
@@ -166,7 +166,7 @@ def _shards(plan: Plan, division: Division) -> dict[str, Any]:
     groups = plan.array.description.groups if plan.array else ()
     ends = [0, *accumulate(group.count for group in groups)]
     return {
-        **_of_plan(plan, SCHEMA_OF_SHARDS, program),
+        **_common_fields(plan, SCHEMA_OF_SHARDS, program),
         "groups": {
             group.name: {"devices": list(between)}
             for group, between in zip(groups, pairwise(ends), strict=True)

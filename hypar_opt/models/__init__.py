@@ -104,7 +104,7 @@ def find_network(network: str | Path | Network, tokens: int | None = None) -> Ne
     HyparError
         If the network is not one of sequences of so many tokens.
     """
-    loaded = _found(network)
+    loaded = _parsed_name(network)
     if tokens is None:
         return loaded
     from hypar_opt.workload.sequence_length import with_tokens
@@ -112,16 +112,16 @@ def find_network(network: str | Path | Network, tokens: int | None = None) -> Ne
     return with_tokens(loaded, tokens)
 
 
-def _found(network: str | Path | Network) -> Network:
+def _parsed_name(network: str | Path | Network) -> Network:
     from hypar_opt.documents.document import find
     from hypar_opt.workload.network import Network
 
     if isinstance(network, str):
         kind, keyed, keys = network.partition(":")
         if keyed and kind.lower() == "gpt":
-            from hypar_opt.models.gpt import of_keys
+            from hypar_opt.models.gpt import gpt_of_keys
 
-            return of_keys(keys)
+            return gpt_of_keys(keys)
         network = zoo_name(network)
     return find("network", network, Network, names(), load, read_network)
 

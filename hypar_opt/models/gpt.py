@@ -172,7 +172,7 @@ _DEFAULTS = {
 }
 
 
-def of_keys(keys: str) -> Network:
+def gpt_of_keys(keys: str) -> Network:
     """Return the GPT of keys such as ``layers=24,hidden=2304,heads=24``.
 
     Raises

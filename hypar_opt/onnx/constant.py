@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hypar_opt.errors import InputError
 from hypar_opt.onnx.axes import merged
 from hypar_opt.onnx.model import MAX_RANK
-from hypar_opt.onnx.regions import LayerWeights, Regions, taken, whole
+from hypar_opt.onnx.regions import LayerWeights, Regions, indexed, whole
 
 if TYPE_CHECKING:
     from onnx import TensorProto
@@ -117,7 +117,7 @@ class Constant:
 
     def first(self) -> Regions:
         """Return its elements at the first index of its first dimension."""
-        return (taken(self.stored[0], 0, 0, 1),) if self._is_one_region else self.stored
+        return (indexed(self.stored[0], 0, 0, 1),) if self._is_one_region else self.stored
 
     @property
     def _is_one_region(self) -> bool:

@@ -154,12 +154,12 @@ def _is_of_channels(state: ImportState, features: Features, constant: Constant) 
     dims = _dims_of_constant(features.dims, constant)
     if axes_of(dims) - {"b"} != {"c"}:
         return False
-    if size := _of_heads(state, features):
+    if size := _head_size(state, features):
         return head_size({part_of_channels(dims)}) == size
     return not features.taken and is_whole("c", state.layer(features.source).channels, dims)
 
 
-def _of_heads(state: ImportState, features: Features) -> int | None:
+def _head_size(state: ImportState, features: Features) -> int | None:
     """Return the channels of a head where a map is normed head by head."""
     norm = features.norm
     if norm is None or state.groups_of(features, norm.over) is not None:
@@ -332,7 +332,7 @@ def _with_constant(
     is_learned = is_learned and (features.source >= 0 or features.norm is not None)
     if is_learned and node.op in _SCALES | _SHIFTS:
         in_order = merged(digit for dim in dims for digit in dim)
-        if not _of_heads(state, features) and in_order != whole_dim("c", layer.channels):
+        if not _head_size(state, features) and in_order != whole_dim("c", layer.channels):
             # The channels of this view are in another order than the layer's.
             bare = state.ordered(state.settle(bare, node), node)
         add = _scaled if node.op in _SCALES else _shifted

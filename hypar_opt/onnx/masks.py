@@ -140,7 +140,7 @@ def shown_by(state: ImportState, node: OnnxNode, name: str, tokens: int) -> str 
     value = state.mask_values.get(name)
     if isinstance(value, Unknown) or node.op != "And":
         return OTHER
-    return _of_square(value.astype(bool), tokens, tokens)
+    return _square_mask(value.astype(bool), tokens, tokens)
 
 
 def read_attention_mask(state: ImportState, node: OnnxNode, layer: Layer, name: str) -> None:
@@ -153,7 +153,7 @@ def read_attention_mask(state: ImportState, node: OnnxNode, layer: Layer, name: 
         visible = value if value.dtype == bool else value > HIDDEN
         rest = value[visible]
         queries, keys = layer.sizes.get("t", 1), value.shape[-1] if value.ndim else 1
-        shown = _of_square(visible, queries, keys)
+        shown = _square_mask(visible, queries, keys)
         if value.dtype != bool and rest.size and not (rest == rest.flat[0]).all():
             shape = "x".join(str(size) for size in value.shape)
             state.note(node, f"a bias of attention's scores, {shape}")
@@ -211,10 +211,10 @@ def _shown(state: ImportState, scores: Features, visible: Array) -> str:
         visible = np.swapaxes(visible, -1, -2) if visible.ndim > 1 else visible
     if rows - {"t"} or columns - {"s"}:
         return OTHER
-    return _of_square(visible, queries, keys)
+    return _square_mask(visible, queries, keys)
 
 
-def _of_square(visible: Array, queries: int, keys: int) -> str:
+def _square_mask(visible: Array, queries: int, keys: int) -> str:
     """Return what a mask ``[.., queries, keys]`` shows: all tokens, the past, or others.
 
     Of the past all, or of each token as many.

@@ -15,7 +15,7 @@ from hypar_opt.onnx.axes import Digit, Dim, UnalignedError, extent, reshaped, wh
 from hypar_opt.onnx.computing import slice_cuts
 from hypar_opt.onnx.constant import MAX_ELEMENTS, Constant
 from hypar_opt.onnx.model import OnnxNode
-from hypar_opt.onnx.regions import Region, Regions, Shape, taken, whole
+from hypar_opt.onnx.regions import Region, Regions, Shape, indexed, whole
 
 _COPIES = "r"
 
@@ -103,16 +103,16 @@ def _views(
         axis = attributes.get("axis", 0)
         sizes = [of[axis] for of in shapes]
         starts = [0, *accumulate(sizes)]
-        return [taken(region, axis, start, n) for start, n in zip(starts, sizes, strict=False)]
+        return [indexed(region, axis, start, n) for start, n in zip(starts, sizes, strict=False)]
     if op == "Slice":
         arrays = [None if constant is None else constant.value for constant in inputs[1:]]
         for axis, cut in enumerate(slice_cuts(region.shape, arrays, attributes)):
             start, stop, step = cut.indices(region.shape[axis])
-            region = taken(region, axis, start, len(range(start, stop, step)), step)
+            region = indexed(region, axis, start, len(range(start, stop, step)), step)
     elif op == "Gather":
         region = _gathered(region, inputs[1], attributes.get("axis", 0))
     elif op == "GatherND" and not attributes.get("batch_dims"):
-        region = _gathered(region, _of_rows(inputs[1]), 0)
+        region = _gathered(region, _row_indices(inputs[1]), 0)
     elif op == "Transpose":
         order = attributes.get("perm") or reversed(range(len(shape)))
         region = region._replace(dims=tuple(region.dims[axis] for axis in order))
@@ -133,7 +133,7 @@ def _expanded(dims: tuple[Dim, ...], shape: Shape) -> tuple[Dim, ...]:
     )
 
 
-def _of_rows(indices: Constant | None) -> Constant | None:
+def _row_indices(indices: Constant | None) -> Constant | None:
     """Return indices of rows, which are written as coordinates of one dimension."""
     if indices is None or indices.shape[-1] != 1:
         return None
@@ -150,7 +150,7 @@ def _gathered(region: Region, indices: Constant | None, axis: int) -> Region:
     values = rows[0]
     if count > region.shape[axis] or (np.diff(values) != 1).any() or (rows != values).any():
         raise UnalignedError
-    region = taken(region, axis, int(values[0]) % region.shape[axis], count)
+    region = indexed(region, axis, int(values[0]) % region.shape[axis], count)
     axis %= len(region.dims)
     copies = (whole_dim(_COPIES, size) for size in outer)
     gathered = (*copies, region.dims[axis]) if indices.shape else ()

@@ -187,7 +187,7 @@ def _part(regions: Regions, outputs: Region) -> Regions:
     (digits,), first = outputs.flat().dims, outputs.first
     if len(digits) < 2:
         try:
-            return (taken(regions[0], -1, first, outputs.elements),)
+            return (indexed(regions[0], -1, first, outputs.elements),)
         except UnalignedError:
             return regions
     *rest, last = regions[0].dims
@@ -198,7 +198,7 @@ def _part(regions: Regions, outputs: Region) -> Regions:
     return (Region(regions[0].name, (*rest, some), regions[0].first + first * step),)
 
 
-def taken(region: Region, axis: int, start: int, size: int, step: int = 1) -> Region:
+def indexed(region: Region, axis: int, start: int, size: int, step: int = 1) -> Region:
     """Return some indices of a dimension.
 
     Raises

@@ -256,9 +256,11 @@ class _Scores:
         if node.op == "Softmax" and not shared:
             return
         if shared:
-            self._of_shares(node)
+            self._take_on_shares(node)
         elif len(scores) == 1:
-            self._of_scores(node, scores[0], [tensor for tensor in maps if tensor not in scores])
+            self._take_on_scores(
+                node, scores[0], [tensor for tensor in maps if tensor not in scores]
+            )
         else:
             self._name(node, "scores")
 
@@ -275,12 +277,12 @@ class _Scores:
                     number += f" {float(constant.value.ravel()[0]):.6g}"
         self._state.note(node, f"{node.op}{number} of attention's {tensor_kind}")
 
-    def _of_scores(self, node: OnnxNode, scores: str, mask_names: list[str]) -> None:
+    def _take_on_scores(self, node: OnnxNode, scores: str, mask_names: list[str]) -> None:
         """Account for a node that reads the scores once: with constants, or masks of token ids."""
         state = self._state
         constants = [tensor for tensor in node.inputs if tensor and state.is_constant(tensor)]
         if mask_names:
-            self._of_token_ids(node, mask_names, constants)
+            self._take_token_mask(node, mask_names, constants)
             return
         number = number_of(state, node)
         # Behind biases it is a factor of these, too.
@@ -331,7 +333,7 @@ class _Scores:
             return None
         return float(value.ravel()[0])
 
-    def _of_token_ids(self, node: OnnxNode, mask_names: list[str], constants: list[str]) -> None:
+    def _take_token_mask(self, node: OnnxNode, mask_names: list[str], constants: list[str]) -> None:
         """Account for a mask that is made of token ids, of which none is padding."""
         state, self._is_moved = self._state, True
         masks = [state.tensors[tensor] for tensor in mask_names]
@@ -357,7 +359,7 @@ class _Scores:
         elif mask.shown != ALL:
             no_mask(self._state, node, mask.shown)
 
-    def _of_shares(self, node: OnnxNode) -> None:
+    def _take_on_shares(self, node: OnnxNode) -> None:
         """Account for a node after the softmax: a no-op, or the guard for rows without keys."""
         state = self._state
         if node.op == "IsNaN" or self._guards(node):

@@ -138,7 +138,7 @@ class _Values:
                 if not self._state.is_constant(node.outputs[0]):
                     read.append(value)
                     continue
-                result = value if node.op in SAME_VALUES else self._made(node, name, value)
+                result = value if node.op in SAME_VALUES else self._evaluated(node, name, value)
                 if result is not None:
                     waiting += [(output, result) for output in node.outputs if output]
         first = read[0] if read else array
@@ -148,7 +148,7 @@ class _Values:
             else None
         )
 
-    def _made(self, node: OnnxNode, name: str, array: NDArray[Any]) -> NDArray[Any] | None:
+    def _evaluated(self, node: OnnxNode, name: str, array: NDArray[Any]) -> NDArray[Any] | None:
         """Return what a node makes of a tensor and numbers; None where it reads anything else."""
         if node.op not in BROADCAST or not all(node.inputs):
             return None

@@ -62,11 +62,11 @@ def performance(readings: Sequence[str]) -> list[Measure]:
     alexnet = published()["networks"].index("AlexNet")
     own_sizes = partial(_gain, "hypar", H_TREE, "AlexNet", own_sizes=True)
     return [
-        *_each(partial(_gain, "model", H_TREE), "model", figure, readings),
+        *_readings(partial(_gain, "model", H_TREE), "model", figure, readings),
         # No reading reproduces Figure 8's totals of Model Parallelism (decision 3); with them
         # taken as printed one sees whether the model of time is right.
         *column("model, printed bytes", _gain_of_printed_bytes, model, mean, "any"),
-        *_each(partial(_gain, "hypar", H_TREE), "hypar", figure, readings),
+        *_readings(partial(_gain, "hypar", H_TREE), "hypar", figure, readings),
         *(
             Measure(
                 "AlexNet hypar, own sizes",
@@ -84,9 +84,9 @@ def energy_efficiency(readings: Sequence[str]) -> list[Measure]:
     figure = published()["fig7_energy_efficiency"]
     model, mean = figure["model"], figure["model_gmean"]
     return [
-        *_each(partial(_saving, "model"), "model", figure, readings),
+        *_readings(partial(_saving, "model"), "model", figure, readings),
         *column("model, printed bytes", _saving_of_printed_bytes, model, mean, "any"),
-        *_each(partial(_saving, "hypar"), "hypar", figure, readings),
+        *_readings(partial(_saving, "hypar"), "hypar", figure, readings),
     ]
 
 
@@ -128,11 +128,11 @@ def topologies(readings: Sequence[str]) -> list[Measure]:
     return [
         measure
         for name, array in (("htree", H_TREE), ("torus", TORUS))
-        for measure in _each(partial(_gain, "hypar", array), name, figure, readings)
+        for measure in _readings(partial(_gain, "hypar", array), name, figure, readings)
     ]
 
 
-def _each(
+def _readings(
     ours: Callable[..., float], name: str, figure: Mapping[str, Any], readings: Sequence[str]
 ) -> list[Measure]:
     """Return a column of a figure, by its name, in each reading."""

@@ -45,7 +45,7 @@ def stated_problem(
     problem = problem_of(described, **fields)
     if degrees is not None:
         choices = None if fields.get("choices") is None else problem.choices
-        problem = _of_degrees(described, problem, degrees, choices)
+        problem = _pinned_to_degrees(described, problem, degrees, choices)
         if fields.get("reading") is not None:
             problem = problem.model_copy(update={"reading": fields["reading"]})
     if search == "levelwise" and problem.joins_levels and fields.get("reading") is None:
@@ -58,7 +58,7 @@ def stated_problem(
     return described, problem
 
 
-def _of_degrees(
+def _pinned_to_degrees(
     network: Network, problem: Problem, stated: str, choices: Sequence[str] | None
 ) -> Problem:
     """Return a problem whose layers are pinned to the choices of degrees.

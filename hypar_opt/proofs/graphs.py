@@ -178,7 +178,7 @@ def _tight(table: ReferenceTable, groups: Groups, enough: int | None) -> tuple[C
     # No assignment up to the threshold has cells of several states.
     while groups is not None and threshold < bound and (enough is None or bound < enough):
         threshold, step = bound + step, 2 * step
-        cells = cells.refined_at_most(
+        cells = cells.refined_cells_up_to(
             threshold if enough is None else min(threshold, enough - 1), buckets
         )
         buckets = cells.eliminated()
@@ -327,7 +327,7 @@ class Cells:
             over = "" if self.table.states is None else "a proof over all levels "
             raise RefusedError(over + message) from None
 
-    def refined_at_most(self, threshold: int, buckets: Buckets) -> Cells:
+    def refined_cells_up_to(self, threshold: int, buckets: Buckets) -> Cells:
         """Return cells that are single states in all assignments up to a threshold."""
         from hypar_opt.solvers.elimination.optima import rows_at_most
 

@@ -16,7 +16,7 @@ from hypar_opt.costs.state_charges import states_of
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.solvers.elimination.buckets import eliminate
 from hypar_opt.solvers.elimination.order import in_given_order
-from hypar_opt.solvers.elimination.solve import of_allowed
+from hypar_opt.solvers.elimination.solve import allowed_charges
 from hypar_opt.solvers.feasibility import allowed_choices
 from hypar_opt.solvers.product_states import costs_to_come, step_into
 
@@ -141,7 +141,7 @@ def completion_by_elimination(instance: Instance, deadline: Deadline) -> Complet
     of_states = instance.states(deadline)
     table = of_states.dense(deadline)
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
-    charges = of_allowed(table, allowed)
+    charges = allowed_charges(table, allowed)
     order = in_given_order(charges.sizes, tuple(charges.pairs), range(table.layers))
     return GraphCompletion(eliminate(charges, order, deadline), of_states.states, allowed)
 

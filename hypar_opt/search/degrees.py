@@ -293,7 +293,7 @@ class Evaluator(StepBounds):
             meshes = [
                 other for other in self._meshes_with(mesh) if not batch % (other[0] * other[1])
             ]
-            cache.update(self._held_bytes(meshes, lengths, holds))
+            cache.update(self._mesh_bytes(meshes, lengths, holds))
         return cache[mesh]
 
     def _new_map_holds(
@@ -308,7 +308,7 @@ class Evaluator(StepBounds):
         arrays, trained = self._weight_holds(lengths, mesh[0], zero)
         cache = self._weights_of.setdefault((lengths, mesh[0], zero), {})
         if mesh not in cache:
-            cache.update(self._held_bytes(self._meshes_with(mesh, degrees=1), lengths, arrays))
+            cache.update(self._mesh_bytes(self._meshes_with(mesh, degrees=1), lengths, arrays))
         rows = self._rows(mesh, lengths)
         reserve = reserved_by(self.array.accelerator, trained, rows)
         return cache[mesh], reserve
@@ -333,7 +333,7 @@ class Evaluator(StepBounds):
         step = self._network(short.lengths), trained, self.problem.element_bytes, self._fused
         return HoldRules(*step, inference=False), trained
 
-    def _held_bytes(
+    def _mesh_bytes(
         self, meshes: Sequence[Mesh], lengths: Lengths, holds: HoldArrays
     ) -> dict[Mesh, HeldBytes]:
         """Return the bytes that meshes hold."""

@@ -120,7 +120,7 @@ class _Stage:
             return Fraction()
         return self.low.excess / TrainingMode(self.search).capacity
 
-    def holds_at_most(self, in_flight: tuple[int, ...]) -> bool:
+    def needs_no_more_in_flight(self, in_flight: tuple[int, ...]) -> bool:
         """Return whether each chunk has at most as many in flight as another stage's."""
         return all(map(le, self.in_flight, in_flight))
 
@@ -214,7 +214,9 @@ class Pair:
             # The time of a stage of some of its units, and the other units' bounds.
             more = np.zeros_like(shortest)
             fitting = [
-                entry for entry in searched if entry[0].holds_at_most(self._in_flight[number])
+                entry
+                for entry in searched
+                if entry[0].needs_no_more_in_flight(self._in_flight[number])
             ]
             for stage, starts, ends in fitting:
                 messages = extremes[stage.links[0]][1, starts] + extremes[stage.links[1]][1, ends]
@@ -439,10 +441,14 @@ class Pair:
             for other in self._stages.values()
             if other.is_settled and other.links == stage.links and self._kinds(other) == kinds
         ]
-        less = [other.proved for other in equals if other.holds_at_most(stage.in_flight)]
+        less = [other.proved for other in equals if other.needs_no_more_in_flight(stage.in_flight)]
         stage.value = max([stage.value, *less])
         for other in equals:
-            if stage.holds_at_most(other.in_flight) and other.value <= stage.value and other.found:
+            if (
+                stage.needs_no_more_in_flight(other.in_flight)
+                and other.value <= stage.value
+                and other.found
+            ):
                 stage.value = stage.proved = other.value
                 stage.is_settled, stage.found, stage.units = True, other.found, other.units
 

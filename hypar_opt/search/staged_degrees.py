@@ -236,7 +236,7 @@ class StagedEvaluator:
         shape = _shape(one)
         return self.stages(shape), self._orders(shape, one.micro_batches)
 
-    def most_blocks(self, shape: Shape) -> int:
+    def max_blocks(self, shape: Shape) -> int:
         """Return the blocks of the chunk that has the most."""
         blocks = len(block_starts(self.network))
         return max(shape.cuts, default=blocks // (shape.pp * shape.interleave))
@@ -676,7 +676,7 @@ def _least_recomputation(
     whole = one._replace(blocks=None)
     if not evaluator.may_fit(whole):
         return None
-    below, enough = 0, evaluator.most_blocks(_shape(one))
+    below, enough = 0, evaluator.max_blocks(_shape(one))
     while enough - below > 1:
         middle = (below + enough) // 2
         if evaluator.may_fit(one._replace(blocks=middle)):
@@ -684,7 +684,7 @@ def _least_recomputation(
         else:
             below = middle
     fewer = one._replace(blocks=enough)
-    if enough == evaluator.most_blocks(_shape(one)) or not (allowed is None or allowed(fewer)):
+    if enough == evaluator.max_blocks(_shape(one)) or not (allowed is None or allowed(fewer)):
         return whole
     return fewer
 
@@ -692,4 +692,4 @@ def _least_recomputation(
 def _more_again(evaluator: StagedEvaluator, one: Configuration) -> Configuration:
     assert one.blocks is not None
     more = one.blocks + 1
-    return one._replace(blocks=None if more >= evaluator.most_blocks(_shape(one)) else more)
+    return one._replace(blocks=None if more >= evaluator.max_blocks(_shape(one)) else more)

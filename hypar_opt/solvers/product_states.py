@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.state_table import FactoredTable
     from hypar_opt.integers import Integers
 
-_MOST_PAIRS = 2**24
+_MAX_PAIRS = 2**24
 """The most pairs of columns that are charged exactly."""
 
 
@@ -91,7 +91,7 @@ def cheapest_by_bounds(
         threshold, step = min(threshold + step, cost), 2 * step
         limit = threshold if table.penalty is None else min(threshold, table.penalty - 1)
         columns = [np.flatnonzero(of_layer <= limit) for of_layer in bounds]
-        if sum(len(one) * len(other) for one, other in pairwise(columns)) > _MOST_PAIRS:
+        if sum(len(one) * len(other) for one, other in pairwise(columns)) > _MAX_PAIRS:
             return cost, bound, states
         cost, states = _optimum_of(table, columns, rank, deadline)
         # What was left out costs more than the threshold.

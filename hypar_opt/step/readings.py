@@ -133,7 +133,7 @@ def _in_both_directions(
     return Conversion(half, half) if is_split(written) and is_split(read) else Conversion()
 
 
-def _of_a_run(written: Layout, read: Layout, parts: int, tensor: Extent) -> Conversion:
+def _executed_amount(written: Layout, read: Layout, parts: int, tensor: Extent) -> Conversion:
     """Return the amount that a conversion moves when run, except for reduce-scatters."""
     steps = conversion((written,), (read,), (parts,))
     moved = sum(
@@ -145,7 +145,7 @@ def _of_a_run(written: Layout, read: Layout, parts: int, tensor: Extent) -> Conv
 _EXECUTED = Reading(
     8,
     4,
-    _of_a_run,
+    _executed_amount,
     input_error=0,
     gathered_error=4,
     before_pool=True,

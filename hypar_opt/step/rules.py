@@ -258,10 +258,10 @@ class StepRules:
             for word, splits in self._splits[max(n for n in self._splits if n <= level)]:
                 often = splits[nodes].astype(np.int64)
                 moved = all_reduce if splits.all() else all_reduce * often
-                for half in self._of_gradient(word, level, moved, nodes, often):
+                for half in self._gradient_reductions(word, level, moved, nodes, often):
                     yield half._replace(at_h1=top)
 
-    def _of_gradient(
+    def _gradient_reductions(
         self, word: str, level: int, all_reduce: Integers, nodes: Indices, often: Integers
     ) -> Iterator[Collective]:
         """Yield an all-reduce of gradients at a level, or its halves, by what is sharded there."""
@@ -655,10 +655,10 @@ class StepRules:
         # A tensor has at most as many copies as groups above a level; with replicas, as
         # accelerators.
         beyond = bool(self.workload.weight_users) or self.workload.has_replicas
-        return self._once_at_most * prod(self.hierarchy.sizes[: None if beyond else level])
+        return self._single_pass_bound * prod(self.hierarchy.sizes[: None if beyond else level])
 
     @cached_property
-    def _once_at_most(self) -> int:
+    def _single_pass_bound(self) -> int:
         """An upper bound on the quarters of elements that move in a group at a level, in a step."""
         # No reading charges a tensor more than 2 (n - 1) elements in all passes. A part is no
         # shorter than its halo: all halos have fewer than 8 times the tensor's elements.

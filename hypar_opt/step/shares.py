@@ -122,10 +122,10 @@ class Share:
     def of_nodes(self, workload: Workload, nodes: Indices, states: States) -> NDArray[np.int64]:
         """Return the part's share of what each node computes, given the node's choice at H1."""
         layouts = workload.layouts
-        (share,) = _of_layouts(layouts.names, (self,))
+        (share,) = _shares_by_layout(layouts.names, (self,))
         return np.asarray(share[layouts.output[states[0][0], nodes]])
 
-    def of_amounts(
+    def scaled_amounts(
         self,
         equal: Integers,
         lacks: NDArray[np.bool_],
@@ -318,7 +318,7 @@ def _ratio(
     assert operation.at_h1 is not None
     names, before, after = operation.at_h1
     if operation.level:
-        return _of_layouts(names, shares)[:, after], whole
+        return _shares_by_layout(names, shares)[:, after], whole
     if operation.tensor == "input":
         tables = _between_layouts(
             names, shares, backward=backward, by_longest_message=by_longest_message
@@ -334,7 +334,7 @@ def _ratio(
 
 
 @lru_cache(maxsize=64)
-def _of_layouts(names: tuple[str, ...], shares: tuple[Share, ...]) -> NDArray[np.int64]:
+def _shares_by_layout(names: tuple[str, ...], shares: tuple[Share, ...]) -> NDArray[np.int64]:
     """Return the shares of a tensor by its layout at H1: ``(shares, layouts)``; 1/n if whole."""
     stated = [share.in_layout(name, share.parts)[share.part] for share in shares for name in names]
     table = len(shares[0].parts) * np.array(stated).reshape(len(shares), -1)

@@ -131,11 +131,11 @@ def accpar_order(instance: Instance) -> AccParOrder:
     # The least time up to a node, by its type.
     shortest = np.zeros(shape) if table.allowed is None else np.where(table.allowed, 0, np.inf)
     for position, boundaries in _in_order(instance):
-        node_seconds = seconds.of_node(position)
+        node_seconds = seconds.node_seconds(position)
         total, into = node_seconds, {}
         for number in boundaries:
             source = workload.ends[number, 0]
-            into[number] = seconds.of_boundary(number, ratios[source])
+            into[number] = seconds.boundary_seconds(number, ratios[source])
             total = total + (shortest[source][:, None, None] + into[number]).min(axis=0)
         best = total.argmin(axis=1)
         node[position], ratios[position] = node_seconds[columns, best], seconds.ratios[best]
@@ -202,7 +202,7 @@ class _GroupSeconds:
         first, second = (float(2 * size * link[0].seconds_per_byte) for link in self._cost.links)
         return first, second
 
-    def of_node(self, position: int) -> Seconds:
+    def node_seconds(self, position: int) -> Seconds:
         """Return a node's seconds: compute and reductions, ``(choices, ratios)``."""
         workload, phases = self.instance.workload, self._cost.communication.phases
         layouts, share = workload.layouts, self.ratios
@@ -222,7 +222,7 @@ class _GroupSeconds:
         total: Seconds = seconds + reduced * (Phase.GRADIENT in phases)
         return total
 
-    def of_boundary(self, number: int, written: Seconds) -> Seconds:
+    def boundary_seconds(self, number: int, written: Seconds) -> Seconds:
         """Return the seconds of a boundary's exchanges, ``(choices, choices, ratios)``.
 
         Parameters

@@ -111,7 +111,7 @@ class Calibration(Documented, Results[CalibratedStep]):
     @property
     def stated(self) -> dict[str, str]:
         """The constants in the units of files."""
-        return {key: str(_said(key, value)) for key, value in self.constants.items()}
+        return {key: str(_file_value(key, value)) for key, value in self.constants.items()}
 
     def __repr__(self) -> str:
         fitted = ", ".join(f"{key} {value}" for key, value in self.stated.items())
@@ -156,7 +156,7 @@ def calibrate(
         or too many constants for the steps.
     """
     target = find_array(array)
-    kernels = {key: _said(key, CONSTANTS[key].start) for key in (*_ACHIEVED, "launch")}
+    kernels = {key: _file_value(key, CONSTANTS[key].start) for key in (*_ACHIEVED, "launch")}
     machine = machine_of(target, kernels)
     measured = read_steps(steps)
     rows = [
@@ -224,11 +224,11 @@ def _with(machine: Mapping[str, Any], constants: Mapping[str, float]) -> dict[st
             changed[EFFICIENCY] = value
             continue
         section = table or "accelerator"
-        changed[section] = {**changed[section], name: _said(key, value)}
+        changed[section] = {**changed[section], name: _file_value(key, value)}
     return changed
 
 
-def _said(key: str, value: float) -> float | str:
+def _file_value(key: str, value: float) -> float | str:
     """Return a constant as a file states it."""
     unit = CONSTANTS[key].unit
     return f"{value / UNITS[unit]:.4g} {unit}" if unit else value

@@ -371,7 +371,7 @@ def _optimum(instance: Instance, solver: str | None) -> Plan:
 
 
 def point_of(
-    plan: Plan, memory: int | None = None, others: dict[str, Instance] | None = None
+    plan: Plan, memory: int | None = None, instances: dict[str, Instance] | None = None
 ) -> ParetoPoint:
     """Return a plan's cost by each objective that its array prices.
 
@@ -379,18 +379,18 @@ def point_of(
     ----------
     memory
         The plan's, if it is known.
-    others
+    instances
         The plan's problem under other objectives; missing ones are added to it.
     """
-    others = {} if others is None else others
+    instances = {} if instances is None else instances
 
     def by(cost: str) -> Plan:
         if cost == plan.cost.kind:
             return plan
-        if cost not in others:
+        if cost not in instances:
             problem = plan.problem.model_copy(update={"cost": cost})
-            others[cost] = Instance(plan.network.description, problem)
-        return priced_as(plan, others[cost])
+            instances[cost] = Instance(plan.network.description, problem)
+        return priced_as(plan, instances[cost])
 
     if memory is None:
         constraints = Instance(plan.network.description, plan.problem).constraints

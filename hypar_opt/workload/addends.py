@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.workload.operators.axes import ADDENDS, PARTIAL, made
+from hypar_opt.workload.operators.axes import ADDENDS, PARTIAL, output_layout
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +35,7 @@ def joins_partial_sums(network: Network) -> bool:
             if terms[-1] > 1:
                 return True
         else:
-            leaves = any(made(layer.axes.output, choice) == PARTIAL for choice in splits)
+            leaves = any(output_layout(layer.axes.output, choice) == PARTIAL for choice in splits)
             terms.append(leaves and layer.leaves_addends)
     return False
 

@@ -15,8 +15,8 @@ from hypar_opt.workload.operators.axes import (
     PARTIAL,
     WHOLE,
     Choice,
-    made,
-    need,
+    operand_layout,
+    output_layout,
 )
 from hypar_opt.workload.operators.words import choices_of
 
@@ -102,7 +102,7 @@ def layouts_of(
     """
     numbers = {name: number for number, name in enumerate(NAMES)}
     shape = (len(choices_of_nodes[0]), len(nodes))
-    data = numbers[need((), DATA_CHOICE)]
+    data = numbers[operand_layout((), DATA_CHOICE)]
     inputs = np.full((operands, *shape), data)
     weight, output, statistics = np.full((3, *shape), data)
     groups: dict[tuple[Contraction, Axes, tuple[Choice | None, ...], int], list[int]] = {}
@@ -115,10 +115,10 @@ def layouts_of(
             if choice is None:
                 continue
             tensors = [
-                *zip(inputs, (need(axes, choice) for axes in read), strict=True),
-                (weight, need(contraction.weight, choice)),
-                (output, made(contraction.output, choice)),
-                (statistics, made(summed, choice)),
+                *zip(inputs, (operand_layout(axes, choice) for axes in read), strict=True),
+                (weight, operand_layout(contraction.weight, choice)),
+                (output, output_layout(contraction.output, choice)),
+                (statistics, output_layout(summed, choice)),
             ]
             for laid_out, layout in tensors:
                 laid_out[column, positions] = numbers.setdefault(layout, len(numbers))

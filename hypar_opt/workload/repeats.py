@@ -147,19 +147,19 @@ class Repeats:
     def computes_once(self) -> bool:
         """Whether each pass runs once; sharding may still add collectives."""
         computed = self.recomputed.keys() - self.converted_again
-        return self.micro_batches == 1 and not computed and not self._of_op(PASS)
+        return self.micro_batches == 1 and not computed and not self._op_counts(PASS)
 
     def passes(self, nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how often each node's forward and backward passes compute."""
         backward = np.full(nodes, self.micro_batches, np.int64)
         forward = backward.copy()
-        forward[[*self.recomputed, *self._of_op(PASS)]] *= 2
+        forward[[*self.recomputed, *self._op_counts(PASS)]] *= 2
         return forward, backward
 
     def epilogues(self, nodes: int) -> NDArray[np.int64]:
         """Return how often each node's epilogue runs in addition to its forward passes."""
         times = np.zeros(nodes, np.int64)
-        times[self._of_op(EPILOGUE)] = self.micro_batches
+        times[self._op_counts(EPILOGUE)] = self.micro_batches
         return times
 
     def forward_exchanges(self, nodes: int, *, inputs: bool) -> NDArray[np.int64]:
@@ -172,7 +172,7 @@ class Repeats:
         """
         times = np.full(nodes, self.micro_batches, np.int64)
         again = [node for node, first in self.recomputed.items() if first is not None]
-        times[[*again, *(self.by_op if inputs else self._of_op(PASS))]] *= 2
+        times[[*again, *(self.by_op if inputs else self._op_counts(PASS))]] *= 2
         return times
 
     def counts(self, nodes: int) -> list[NDArray[np.int64]]:
@@ -180,7 +180,7 @@ class Repeats:
         exchanges = (self.forward_exchanges(nodes, inputs=inputs) for inputs in (True, False))
         return [*self.passes(nodes), self.epilogues(nodes), *exchanges]
 
-    def _of_op(self, what: str) -> list[int]:
+    def _op_counts(self, what: str) -> list[int]:
         return [node for node, word in self.by_op.items() if word == what]
 
     @cached_property

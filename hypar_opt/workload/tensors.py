@@ -450,13 +450,13 @@ def workload_of(
 ) -> Workload:
     """Return a network's tensors for a batch; parameters as for `Workload.of_network`."""
     # Workloads are frozen and cache much derived data, so the last few of small networks are kept.
-    factory = _kept if len(network.layers) <= MAX_LAYERS_KEPT else Workload.of_network
+    factory = _cached_workload if len(network.layers) <= MAX_LAYERS_KEPT else Workload.of_network
     chosen = tuple(choices)
     return factory(network, batch, chosen, shared_tensors=shared_tensors, crossing=crossing)
 
 
 @lru_cache(maxsize=16)
-def _kept(
+def _cached_workload(
     network: Network,
     batch: int,
     choices: tuple[str, ...],

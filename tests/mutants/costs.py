@@ -203,8 +203,8 @@ COSTS = (
     Mutant(
         "a ring's bytes cross the links of a pair",
         _ENERGY,
-        "crossing = self._of_byte(rings.link(stage).hops) - self._of_byte(Fraction())",
-        "crossing = self._of_byte(self.hops[stage[0]]) - self._of_byte(Fraction())",
+        "crossing = self._unit_joules(rings.link(stage).hops) - self._unit_joules(Fraction())",
+        "crossing = self._unit_joules(self.hops[stage[0]]) - self._unit_joules(Fraction())",
         ("costs/test_energy",),
     ),
     Mutant(

@@ -348,8 +348,8 @@ PROOFS = (
     Mutant(
         "keys and values are read as queries are",
         "proofs/check/nodes",
-        "inputs=tuple(need(axes, choice) for axes, _ in operands)",
-        "inputs=tuple(need(operands[0].axes, choice) for _ in operands)",
+        "inputs=tuple(operand_layout(axes, choice) for axes, _ in operands)",
+        "inputs=tuple(operand_layout(operands[0].axes, choice) for _ in operands)",
         ("proofs/test_proof_tables",),
     ),
     Mutant(

@@ -70,7 +70,7 @@ def test_a_chain_that_is_bounded_has_the_optimum_of_all_states(
     assert bounded.assignments() == exhaustive.assignments()
     assert bounded.solver.status == exhaustive.solver.status == "optimal"
     # Where fewer pairs are charged than a proof takes, the plan has a gap that holds.
-    monkeypatch.setattr(product_states, "_MOST_PAIRS", 0)
+    monkeypatch.setattr(product_states, "_MAX_PAIRS", 0)
     unproved = ho.solve(network, search="joint", **asked)
     assert unproved.solver.bound is not None
     assert unproved.solver.bound <= exhaustive.cost.total <= unproved.cost.total

@@ -125,7 +125,7 @@ def test_within_memory_fewer_blocks_would_not_fit(problem: Problem) -> None:
         one = own.configuration
         assert all(evaluator.fits(at.memory, at.reserve) for at in evaluator.counted(one))
         if one.recompute != "none":
-            most = evaluator.most_blocks(Shape(one.pp, one.interleave, one.cuts))
+            most = evaluator.max_blocks(Shape(one.pp, one.interleave, one.cuts))
             fewer = (one.blocks or most) - 1
             less = (
                 one._replace(blocks=fewer) if fewer else one._replace(recompute="none", blocks=None)

@@ -127,7 +127,7 @@ def paper_figure(name: str, rows: PaperRows) -> Figure | None:
     """Return a figure of the paper from its rows; None if there is none to draw."""
     if not rows:
         return None
-    dataset = _of_one_reading(rows)
+    dataset = _rows_of_one_reading(rows)
     if name in _BARS:
         return _draw_bars(name, dataset)
     if name in _SURFACES:
@@ -212,7 +212,7 @@ def _draw_scaling(rows: PaperRows) -> Figure | None:
     )
 
 
-def _of_one_reading(rows: PaperRows) -> PaperRows:
+def _rows_of_one_reading(rows: PaperRows) -> PaperRows:
     """Return the rows of one reading, ``figures`` or else the first, and those of any reading."""
     readings = dict.fromkeys(row.reading for row in rows)
     chosen = "figures" if "figures" in readings else next(iter(readings), "any")

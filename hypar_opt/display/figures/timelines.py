@@ -99,7 +99,7 @@ def timeline(
     HyparError
         If the step is not recorded, or has no such accelerator or link.
     """
-    return of_lines(lines_of(step, accelerators, links), step.seconds, between, title)
+    return draw_lines(lines_of(step, accelerators, links), step.seconds, between, title)
 
 
 def lines_of(
@@ -128,13 +128,13 @@ def lines_of(
         if name not in tracks:
             raise HyparError(f"no link {name!r}: there are {', '.join(tracks)}")
     if links is None:
-        lower = _of_links(trace, busiest[:_MAX_ACCELERATORS], pixel)
+        lower = _link_rows(trace, busiest[:_MAX_ACCELERATORS], pixel)
     else:
         lower = [_line(tracks[name], pixel) for name in links]
     return upper + lower
 
 
-def of_lines(
+def draw_lines(
     lines: Sequence[TimelineRow],
     seconds: float,
     between: tuple[float, float] | None = None,
@@ -249,13 +249,13 @@ def _few(
         shown = min(tracks, len(accelerators))
         spread = dict.fromkeys(index * len(accelerators) // tracks for index in range(shown))
         lines = [line for index in spread for line in accelerators[index]]
-        lines += _of_links(trace, busiest[:tracks], pixel)
+        lines += _link_rows(trace, busiest[:tracks], pixel)
         if sum(len(line.bars) for line in lines) <= _MAX_BARS:
             break
     return lines
 
 
-def _of_links(
+def _link_rows(
     trace: StepTrace, busiest: Sequence[tuple[LinkTraffic, int]], pixel: float
 ) -> list[TimelineRow]:
     tracks = {track.name: track for track in trace.links}
@@ -271,10 +271,10 @@ def _named(trace: StepTrace, wanted: Sequence[int], pixel: float) -> list[Timeli
     for number in wanted:
         if not 0 <= number < len(tracks):
             raise HyparError(f"no accelerator {number}: there are {len(tracks)}, from 0")
-    return [line for number in wanted for line in _of_accelerator(tracks[number], pixel)]
+    return [line for number in wanted for line in _accelerator_rows(tracks[number], pixel)]
 
 
-def _of_accelerator(track: Track, pixel: float) -> list[TimelineRow]:
+def _accelerator_rows(track: Track, pixel: float) -> list[TimelineRow]:
     """Return an accelerator's row, and those of what runs in the background."""
     foreground, *background = [_line(stream, pixel) for stream in track.streams()]
     # Overlapped exchanges run during the passes, and would hide them.
@@ -293,7 +293,7 @@ def _unlike(trace: StepTrace, pixel: float) -> list[list[TimelineRow]]:
     """Return the rows of one accelerator from each group that looks the same on a screen."""
     groups: dict[tuple[tuple[str, int, int], ...], list[list[TimelineRow]]] = {}
     for track in trace.accelerators:
-        lines = _of_accelerator(track, pixel)
+        lines = _accelerator_rows(track, pixel)
         # In pixels, since accelerators that run in lockstep may differ by rounding.
         looks = tuple(
             (bar.name, round(bar.start / pixel), round(bar.seconds / pixel))

@@ -18,9 +18,9 @@ def page(contents: Contents) -> str:
         If the extra ``figures`` is not installed.
     """
     from hypar_opt.display.page import views
-    from hypar_opt.display.page.rendering import own_file, render
+    from hypar_opt.display.page.rendering import package_file, render
 
-    scripts = {"grid_script": own_file("grid.js"), "graph_script": own_file("graph.js")}
+    scripts = {"grid_script": package_file("grid.js"), "graph_script": package_file("graph.js")}
     return render("page.html.j2", {**views.template_values(contents), **scripts})
 
 

@@ -90,7 +90,7 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
     tables = level_tables(workload, cost, plan.assignments(), tensors)
     for level, (table, row) in enumerate(tables, 1):
         # A level's table is conditioned on the choices above it, so the levels go top down.
-        costs = _own_costs(workload, cost, above)
+        costs = _layer_costs(workload, cost, above)
         edges = _edge_costs(table, row)
         above.append(row)
         levels.append(
@@ -151,7 +151,7 @@ def _edge_costs(table: CostTable, row: Sequence[int]) -> list[list[int]]:
     return costs
 
 
-def _own_costs(
+def _layer_costs(
     workload: Workload, cost: CostModel, above: Sequence[Sequence[int]]
 ) -> list[list[int]]:
     """Return what a level's choices add to the charges of the layers themselves.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from hypar_opt.display.figures.bar_charts import StackedPart, bars, stacked
 from hypar_opt.display.figures.style import Figure
-from hypar_opt.display.figures.timelines import lines_of, of_lines
+from hypar_opt.display.figures.timelines import draw_lines, lines_of
 from hypar_opt.display.figures.topologies import link_loads
 from hypar_opt.display.labels import BASELINES, ENERGY_PARTS, SHADES_OF_PASSES
 from hypar_opt.display.page.figure import Chart, chart_of
@@ -179,7 +179,7 @@ def timeline(step: StepResult) -> Chart:
         ("stage", "computing and exchanging") if staged else ("who", "computing", "communicating")
     )
     return chart_of(
-        of_lines(lines, step.seconds),
+        draw_lines(lines, step.seconds),
         "timeline",
         "The step in time",
         f"{caption} {_CLOSER}",

@@ -47,8 +47,8 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     # Our files and Vega's: templates insert these unescaped, and escape everything else.
     parts = {
         "cell_styles": cell_styles(),
-        "style": own_file("page.css"),
-        "script": own_file("page.js"),
+        "style": package_file("page.css"),
+        "script": package_file("page.js"),
         "vega": _vega(),
         "config": as_script(_on_page(CONFIG)),
     }
@@ -70,6 +70,6 @@ def _on_page(config: Any) -> Any:
     return "currentColor" if config == INK else config
 
 
-def own_file(name: str) -> str:
+def package_file(name: str) -> str:
     """Return the text of a file of this package."""
     return files("hypar_opt.display.page").joinpath(name).read_text("utf-8")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NAMES = FrozenDict({DATA: "dp", TENSOR: "tp", CONTEXT: "cp", IMAGES: "spatial"})
 
-_OTHERS = FrozenDict({DATA: "batch", CONTEXT: "token"})
+_DENSE_PRODUCTS = FrozenDict({DATA: "batch", CONTEXT: "token"})
 """How matrix products other than experts' are split at a level of expert parallelism."""
 
 _SHARDS, _COPIES = "fsdp", "dp_replicate"
@@ -123,8 +123,8 @@ def _kind(program: Program, level: int) -> tuple[str, str]:
     other_kinds = kinds - {EXPERT}
     if EXPERT in kinds and not other_kinds:
         return "ep", EXPERT
-    if EXPERT in kinds and len(other_kinds) == 1 and other_kinds <= _OTHERS.keys():
-        return "ep", f"{EXPERT}; other layers are split by {_OTHERS[other_kinds.pop()]}"
+    if EXPERT in kinds and len(other_kinds) == 1 and other_kinds <= _DENSE_PRODUCTS.keys():
+        return "ep", f"{EXPERT}; other layers are split by {_DENSE_PRODUCTS[other_kinds.pop()]}"
     if len(kinds) != 1 or not kinds <= _NAMES.keys():
         return "", "layers are split differently"
     (kind,) = kinds

@@ -147,12 +147,12 @@ class Lines(Values):
             value = f"inputs[{quoted(key)}]"
             value = self.apart(value) if self._repeated(position, key, moves=False) else value
             if self.network.layers[position].shuffles:
-                value = f"by_group({value}, {self._of_group(position)})"
+                value = f"by_group({value}, {self._group_dims(position)})"
             yield f"{name} = {value}{part}"
             addends = split_by(self.program.read_as(position + self.shared, number), PARTIAL)
             for level in self.mesh_levels(addends):
                 yield f"{name} = one_of({name}, {self.sharded.axis(level)})"
-            for level in self._kept_of_input(position, number):
+            for level in self._levels_of_input_tokens(position, number):
                 yield f"{name} = keep_part({name}, {self.sharded.axis(level)}, TOKEN)"
             yield from self._bordered(position, name, "cut_out")
             return
@@ -165,7 +165,7 @@ class Lines(Values):
             value = self.apart(value)
         shuffles = self.network.layers[position].shuffles
         if shuffles and SHUFFLED not in self.program.stored[source + self.shared]:
-            value = f"by_group({value}, {self._of_group(position)})"
+            value = f"by_group({value}, {self._group_dims(position)})"
         if position in self.sharded.split.flattened_first:
             value = f"split_features(flatten({value}), {self.sharded.read(position).shape})"
         lines = list(self._steps(name, steps, f"{value}{part}", grouped=shuffles))
@@ -179,7 +179,7 @@ class Lines(Values):
         for part in self.parts_of_images(position):
             yield f"{name} = {function}({name}, {part}{outside})"
 
-    def _kept_of_input(self, position: int, number: int) -> Sequence[int]:
+    def _levels_of_input_tokens(self, position: int, number: int) -> Sequence[int]:
         """Return the levels at which a layer keeps its tokens of an input of the network.
 
         Those of queries, which are side by side with keys and values that are read whole.
@@ -191,7 +191,7 @@ class Lines(Values):
         levels = split_by(self.program.read_as(position + self.shared, number), TOKEN)
         return self.mesh_levels([level for level in levels if last[level] == WHOLE])
 
-    def _of_group(self, position: int) -> tuple[int, ...]:
+    def _group_dims(self, position: int) -> tuple[int, ...]:
         """Return the dimensions of a group's channels, as a shuffle splits them."""
         layer: Any = self.network.layers[position]
         written = self.sharded.written(position)
@@ -270,7 +270,7 @@ class Lines(Values):
                     raise HyparError(
                         f"layer {layer.name!r}, {key}: none may precede a shuffle of partial sums"
                     )
-            reductions.insert(0, f"y = by_group(y, {self._of_group(reader)})")
+            reductions.insert(0, f"y = by_group(y, {self._group_dims(reader)})")
         if layer.reads_images and self.sharded.splits_images:
             # Windows leave rows, and columns, in one dimension each.
             places = self.local_places(maps.output, self.program.written[node])

@@ -111,11 +111,11 @@ class Values:
         weights_slice = self._slice(position, "a")
         if more or weights_slice != "a":
             function = f"lambda x, a: {function}(x, {weights_slice}{more})"
-        return f"used({function}, {number}, {unwrapped(read)}, {self._kept_weights(position)})"
+        return f"used({function}, {number}, {unwrapped(read)}, {self._stored_weights(position)})"
 
     def _weights(self, position: int) -> str:
         """Return a layer's weights; of shared weights, the slice that it uses."""
-        text = self._kept_weights(position)
+        text = self._stored_weights(position)
         if self.gathers(position):
             text = f"whole({text}, {self.number()})"
         return self._slice(position, text)
@@ -124,7 +124,7 @@ class Values:
         """Return a layer's bias, of the channels that a device has of its output."""
         return f"w[{quoted(bias_of(self.network.layers[position].name))}]"
 
-    def _kept_weights(self, position: int) -> str:
+    def _stored_weights(self, position: int) -> str:
         """Return the weights that a layer's are among, as devices keep them."""
         return f"w[{quoted(self.network.layers[self.sharded.owner(position)].name)}]"
 
@@ -279,7 +279,7 @@ class Values:
         more += ", mirrored=True" if self.sharded.mirrors_tokens else ""
         more += f", split={self.axes(split)}" if split else ""
         if layer.rotary is not None:
-            more += f", rotary={layer.rotary.of_head(sizes.get('m', sizes['e']))}"
+            more += f", rotary={layer.rotary.pairing(sizes.get('m', sizes['e']))}"
         more += f", scale={layer.scale!r}" if layer.scale else ""
         more += "".join(f", sinks={sink}" for sink in sinks)
         again = position + self.shared in self.repeats.recomputed

@@ -20,7 +20,7 @@ from hypar_opt.execution.settings.framework import (
     fully_shard_limits,
     micro_batch_of,
     mirrored,
-    of_blocks,
+    recomputed_blocks,
 )
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ class Accelerate(Framework):
             yield f"expert parallelism {configuration.ep}"
         if configuration.recompute not in (NONE, FULL) or configuration.blocks is not None:
             yield (
-                f"{of_blocks(configuration, run)}: fsdp_activation_checkpointing is of every block,"
-                " whole"
+                f"{recomputed_blocks(configuration, run)}: fsdp_activation_checkpointing is of"
+                " every block, whole"
             )
         elif configuration.recompute == FULL and not _fsdp(configuration):
-            yield f"{of_blocks(configuration, run)} without FSDP: the model's"
+            yield f"{recomputed_blocks(configuration, run)} without FSDP: the model's"
         if configuration.cp > 1:
             yield from mirrored(configuration._replace(sp=False), run, "they")
 

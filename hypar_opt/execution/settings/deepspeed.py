@@ -18,7 +18,7 @@ from hypar_opt.execution.settings.framework import (
     WEIGHTS,
     Framework,
     micro_batch_of,
-    of_blocks,
+    recomputed_blocks,
 )
 from hypar_opt.plan.configuration import HYBRID
 from hypar_opt.workload.parallelism import SHARDED
@@ -72,7 +72,7 @@ class DeepSpeed(Framework):
             yield f"{configuration.interleave} chunks per stage: a stage has one"
         if configuration.recompute != NONE:
             yield (
-                f"{of_blocks(configuration, run)}: the model's, as its"
+                f"{recomputed_blocks(configuration, run)}: the model's, as its"
                 " gradient_checkpointing_enable"
             )
 

@@ -298,7 +298,7 @@ def mirrored(configuration: Configuration, run: TrainingRun, name: str) -> Itera
         yield f"{run.tokens:,} tokens: {name} should be a multiple of {parts}"
 
 
-def of_blocks(configuration: Configuration, run: TrainingRun) -> str:
+def recomputed_blocks(configuration: Configuration, run: TrainingRun) -> str:
     """Return the recomputation, and of which blocks, as text."""
     where = "all" if configuration.blocks is None else f"{configuration.blocks} of {run.layers}"
     if configuration.pp > 1 and configuration.blocks is not None:

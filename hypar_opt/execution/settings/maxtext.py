@@ -29,7 +29,7 @@ from hypar_opt.execution.settings.framework import (
     Framework,
     blocks_of_chunks,
     commented,
-    of_blocks,
+    recomputed_blocks,
 )
 from hypar_opt.plan.configuration import HYBRID
 
@@ -72,11 +72,11 @@ class MaxText(Framework):
             )
         elif configuration.recompute == SELECTIVE:
             yield (
-                f"{of_blocks(configuration, run)}: with minimal norms and activations are"
+                f"{recomputed_blocks(configuration, run)}: with minimal norms and activations are"
                 " computed again, too"
             )
         elif configuration.blocks is not None or configuration.recompute != FULL:
-            yield f"{of_blocks(configuration, run)}: layers are scanned, all alike"
+            yield f"{recomputed_blocks(configuration, run)}: layers are scanned, all alike"
         if configuration.tp > 1 and not configuration.sp:
             yield (
                 "tensor parallelism that leaves norms whole: the axis tensor splits them by"

@@ -34,7 +34,7 @@ from hypar_opt.execution.settings.framework import (
     micro_batch_of,
     mirrored,
     module_text,
-    of_blocks,
+    recomputed_blocks,
 )
 from hypar_opt.plan.configuration import HYBRID
 
@@ -54,14 +54,14 @@ class MegatronCore(Framework):
 
     def unexpressed(self, configuration: Configuration, run: TrainingRun) -> Iterator[str]:
         if configuration.recompute not in (NONE, SELECTIVE, FULL):
-            yield of_blocks(configuration, run)
+            yield recomputed_blocks(configuration, run)
         elif configuration.recompute == SELECTIVE and configuration.blocks is not None:
-            yield f"{of_blocks(configuration, run)}: it always uses all"
+            yield f"{recomputed_blocks(configuration, run)}: it always uses all"
         if run.experts > 1 and configuration.tp > 1 and not configuration.sp:
             yield "experts with tensor parallelism and no sequence parallelism"
         yield from mirrored(configuration, run, "seq-length")
 
-    def of_model(self, configuration: Configuration, run: TrainingRun) -> dict[str, Any]:
+    def model_fields(self, configuration: Configuration, run: TrainingRun) -> dict[str, Any]:
         """Return fields of the model's configuration by name."""
         recompute, blocks = configuration.recompute, configuration.blocks
         full = recompute == FULL
@@ -87,7 +87,7 @@ class MegatronCore(Framework):
             fields["expert_tensor_parallel_size"] = configuration.tp
         return fields
 
-    def of_data_parallelism(self, configuration: Configuration) -> dict[str, Any]:
+    def ddp_fields(self, configuration: Configuration) -> dict[str, Any]:
         """Return fields of the configuration of data parallelism by name."""
         replicas, zero = configuration.dp_replicate, configuration.zero
         sharded = zero != NOTHING
@@ -130,7 +130,7 @@ class Megatron(MegatronCore):
             "seq_length": run.tokens,
             "bf16": run.element_bytes != 4,
         }
-        fields = self.of_model(configuration, run) | batch | self.of_data_parallelism(configuration)
+        fields = self.model_fields(configuration, run) | batch | self.ddp_fields(configuration)
         if fsdp := fields["use_megatron_fsdp"]:
             fields |= {"no_gradient_accumulation_fusion": True, "ckpt_format": "fsdp_dtensor"}
         arguments = [
@@ -167,7 +167,7 @@ class Nemo(MegatronCore):
 
     def document(self, configuration: Configuration, run: TrainingRun, remarks: list[str]) -> str:
         fields: dict[str, Any] = {
-            f"model.{name}": value for name, value in self.of_model(configuration, run).items()
+            f"model.{name}": value for name, value in self.model_fields(configuration, run).items()
         }
         fields |= {
             "model.seq_length": run.tokens,
@@ -175,7 +175,7 @@ class Nemo(MegatronCore):
             "train.micro_batch_size": micro_batch_of(configuration, run),
             "train.global_batch_size": run.batch,
         }
-        shared = self.of_data_parallelism(configuration)
+        shared = self.ddp_fields(configuration)
         fields |= {f"ddp.{name}": value for name, value in shared.items()}
         # Recipes set both, and each turns the other on.
         fields["optimizer.use_distributed_optimizer"] = shared["use_distributed_optimizer"]

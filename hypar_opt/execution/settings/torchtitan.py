@@ -32,7 +32,7 @@ from hypar_opt.execution.settings.framework import (
     micro_batch_of,
     mirrored,
     module_text,
-    of_blocks,
+    recomputed_blocks,
 )
 
 if TYPE_CHECKING:
@@ -60,19 +60,19 @@ class Torchtitan(Framework):
         )
         if configuration.recompute == SELECTIVE:
             yield (
-                f"{of_blocks(configuration, run)}, of attention: SelectiveAC keeps attention, and"
-                " computes every second matrix product again"
+                f"{recomputed_blocks(configuration, run)}, of attention: SelectiveAC keeps"
+                " attention, and computes every second matrix product again"
             )
         elif configuration.blocks is not None:
-            yield f"{of_blocks(configuration, run)}: FullAC wraps every block"
+            yield f"{recomputed_blocks(configuration, run)}: FullAC wraps every block"
         elif configuration.recompute not in (NONE, FULL):
-            yield of_blocks(configuration, run)
+            yield recomputed_blocks(configuration, run)
         if run.experts > 1 and configuration.tp > 1:
             yield (
                 f"experts split by tensor parallelism {configuration.tp}: expert_parallel_degree"
                 " covers its ranks, too"
             )
-        elif configuration.ep > _most_experts(configuration):
+        elif configuration.ep > _max_expert_degree(configuration):
             yield (
                 f"expert parallelism {configuration.ep} beside whole weights: it takes its ranks"
                 f" from {shards}"
@@ -80,7 +80,7 @@ class Torchtitan(Framework):
         yield from mirrored(configuration, run, "seq_len")
 
     def document(self, configuration: Configuration, run: TrainingRun, remarks: list[str]) -> str:
-        experts = configuration.ep if configuration.ep <= _most_experts(configuration) else 1
+        experts = configuration.ep if configuration.ep <= _max_expert_degree(configuration) else 1
         reshard = "always" if WEIGHTS in configuration.zero else "never"
         full = configuration.recompute == FULL
         settings: dict[str, Any] = {
@@ -135,7 +135,7 @@ def _modules(configuration: Configuration, run: TrainingRun) -> list[list[str]]:
     return chunks
 
 
-def _most_experts(configuration: Configuration) -> int:
+def _max_expert_degree(configuration: Configuration) -> int:
     """Return the largest degree of expert parallelism: the ranks that are not replicas."""
     shards = 1 if configuration.zero == NOTHING else configuration.dp_shard
     return configuration.cp * configuration.tp * shards

@@ -22,7 +22,14 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.sharding.conversions import exchanges, scatter_layout
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN, WHOLE, is_split
 from hypar_opt.workload.operators.axes import BATCH as BATCH_AXIS
-from hypar_opt.workload.operators.axes import DATA_CHOICE, REPLICATED, TOKENS, Choice, made, need
+from hypar_opt.workload.operators.axes import (
+    DATA_CHOICE,
+    REPLICATED,
+    TOKENS,
+    Choice,
+    operand_layout,
+    output_layout,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -111,12 +118,12 @@ class Flow:
             choices, count = self._choices(position), len(sources)
             # Token ids are not an operand, and have only a batch and tokens.
             reads = tuple(
-                tuple(need(axes, choice) for choice in choices)
+                tuple(operand_layout(axes, choice) for choice in choices)
                 if layer.axes.inputs
-                else tuple(_OF_IDS.get(choice.axis, WHOLE) for choice in choices)
+                else tuple(_ID_LAYOUTS.get(choice.axis, WHOLE) for choice in choices)
                 for axes in layer.axes.read(count, count)
             )
-            writes = tuple(made(layer.axes.output, choice) for choice in choices)
+            writes = tuple(output_layout(layer.axes.output, choice) for choice in choices)
             computed.append((choices, reads, writes if sources else _without_batch(writes)))
         return computed
 
@@ -225,7 +232,7 @@ class Flow:
         columns = zip(*map(self._wanted, parts), strict=True)
         cut = [len({*wanted}) > 1 or wanted[0] in (CHANNEL, PARTIAL) for wanted in columns]
         output, choices = self.network.layers[position].axes.output, self._computed[position][0]
-        whole = (made(output, choice) for choice in self._by_batch(choices, cut))
+        whole = (output_layout(output, choice) for choice in self._by_batch(choices, cut))
         return tuple(
             new if it_is else old for new, it_is, old in zip(whole, cut, layouts, strict=True)
         )
@@ -379,7 +386,7 @@ def in_best_order(flow: Flow) -> Flow:
     return replace(flow, mesh=replace(flow.mesh, tensor=tensor))
 
 
-_OF_IDS = {BATCH_AXIS: BATCH, TOKENS.axis: TOKEN}
+_ID_LAYOUTS = {BATCH_AXIS: BATCH, TOKENS.axis: TOKEN}
 """The layouts of token ids, by the axis that a table's reader splits."""
 
 _UNLIKE = "parts of one weight are not split alike"
@@ -388,7 +395,7 @@ _LOSS = "loss_parallel takes logits split on one dimension, of batch or of vocab
 
 
 def _splits_channels(choice: Choice) -> bool:
-    return choice.axis not in ("", *_OF_IDS)
+    return choice.axis not in ("", *_ID_LAYOUTS)
 
 
 def _without_batch(layouts: Layouts) -> Layouts:

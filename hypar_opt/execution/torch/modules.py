@@ -151,7 +151,7 @@ def placements(layouts: Layouts, over: Map) -> Placements:
 def style(module: Module) -> str:
     """Return a module's `ParallelStyle` as text, one of PyTorch's own if one is equivalent."""
     if len(module.weight) == 1:
-        built_in = _of_pytorch(module)
+        built_in = _pytorch_style(module)
         if built_in:
             return built_in
     keys = {"weight": module.weight, "input": module.input, "output": module.output}
@@ -171,7 +171,7 @@ def as_tuple(values: Sequence[str]) -> str:
     return f"({', '.join(values)}{',' if len(values) == 1 else ''})"
 
 
-def _of_pytorch(module: Module) -> str | None:
+def _pytorch_style(module: Module) -> str | None:
     """Return PyTorch's own style for a module on one dimension, if there is one."""
     weight, arrives, read, leaves = (
         tensor[0] for tensor in (module.weight, module.arrives, module.input, module.output)

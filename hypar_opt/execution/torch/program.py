@@ -122,7 +122,7 @@ def _tables(flow: Flow, modules: Sequence[Module], pipeline: Pipeline | None) ->
 
 def _placements(flow: Flow, modules: Sequence[Module]) -> Iterator[Entry]:
     """Yield each parameter's placements on the whole mesh."""
-    words = shards.words_of(flow)
+    words = shards.sharding_words(flow)
     for module in modules:
         along = BY_BATCH if words[module.name] != "none" else REPLICATE
         data = (along,) if flow.mesh.data else ()
@@ -150,7 +150,7 @@ def _functions(flow: Flow, modules: Sequence[Module], pipeline: Pipeline | None)
         steps.append(f"parallelize: unit{by_layer}")
     yield _parts(*steps, "parallelize: end").replace("RESHARD", str(way == "weights"))
     if pipeline is not None:
-        yield from _of_chunks(pipeline, borders=bool(mesh.tensor))
+        yield from _pipeline_functions(pipeline, borders=bool(mesh.tensor))
     if mesh.tensor:
         yield _part("sharded: loss" if _splits_loss(flow) else "sharded")
     tied = ["reduce: add tied"] * (pipeline is not None and bool(pipeline.stages.tied))
@@ -172,7 +172,7 @@ def _functions(flow: Flow, modules: Sequence[Module], pipeline: Pipeline | None)
         yield _parts("parameters of layers", *chunk, "parameters of module")
 
 
-def _of_chunks(pipeline: Pipeline, *, borders: bool) -> Iterator[str]:
+def _pipeline_functions(pipeline: Pipeline, *, borders: bool) -> Iterator[str]:
     """Yield the texts of the functions of a pipeline."""
     tied = ["chunks: tied"] * bool(pipeline.stages.tied)
     yield _parts("chunks", *["chunks: borders"] * borders, "chunks: end", *tied, "chunks: copy")
@@ -241,7 +241,7 @@ def _notes(flow: Flow, training: Training, pipeline: Pipeline | None) -> Iterato
 def differences(flow: Flow, training: Training) -> dict[str, list[str]]:
     """Return the differences from a plan, as phrases, each with the layers concerned."""
     phrases: dict[str, list[str]] = {}
-    way, words = shards.of(flow), shards.words_of(flow)
+    way, words = shards.of(flow), shards.sharding_words(flow)
     for layer, layer_flow in zip(flow.network.layers, flow.layers, strict=True):
         by_batch = any(choice.axis == BATCH_AXIS for choice in layer_flow.choices)
         weighty = bool(layer.axes.weight)

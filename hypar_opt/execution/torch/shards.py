@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hypar_opt.execution.torch.flow import Flow
 
 
-def words_of(flow: Flow) -> Mapping[str, str]:
+def sharding_words(flow: Flow) -> Mapping[str, str]:
     """Return what data parallelism shards of each layer's weights, at all of its levels.
 
     And of each module's weights, which follow its first layer.
@@ -40,7 +40,7 @@ def shards_partially(flow: Flow) -> bool:
 
 def tables(flow: Flow, layers: Sequence[str]) -> Iterator[str]:
     """Yield the constants of a file that shards anything, of layers with weights."""
-    way, words = of(flow), words_of(flow)
+    way, words = of(flow), sharding_words(flow)
     if way is None:
         return
     tied = _tied(flow)
@@ -65,7 +65,7 @@ def tables(flow: Flow, layers: Sequence[str]) -> Iterator[str]:
 
 
 def _words_of_weights(flow: Flow) -> Mapping[str, str]:
-    words = words_of(flow)
+    words = sharding_words(flow)
     layers = (layer for layer in flow.network.layers if layer.axes.weight)
     return {layer.module: words[layer.module] for layer in layers}
 

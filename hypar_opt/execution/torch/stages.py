@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import RefusedError
 from hypar_opt.execution.torch.modules import REPLICATE, as_tuple, modules_of, placements
 from hypar_opt.execution.torch.rules import has_module
-from hypar_opt.execution.torch.shards import words_of
+from hypar_opt.execution.torch.shards import sharding_words
 from hypar_opt.execution.torch.tables import quoted
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.micro_batch import micro_batch_of
@@ -107,7 +107,10 @@ class Pipeline:
     def exchanged_whole(self, flow: Flow) -> list[str]:
         """Return the replicated layers that share weights with other stages."""
         names = [name for by_stage in _tied(self.stages) for name in by_stage.values()]
-        words, weights = words_of(flow), {module.name: module.weight for module in modules_of(flow)}
+        words, weights = (
+            sharding_words(flow),
+            {module.name: module.weight for module in modules_of(flow)},
+        )
         whole = {name for name in names if REPLICATE in weights[name]}
         if flow.mesh.data:
             whole |= {name for name in names if words[name] == "none"}

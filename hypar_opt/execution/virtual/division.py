@@ -17,7 +17,7 @@ from hypar_opt.execution.virtual.shards import (
     DividedAxis,
     DividedTensor,
     by_place_of,
-    held_of,
+    indices_of_axes,
     split_of,
 )
 from hypar_opt.execution.virtual.weights import HeldIndices, held_weights, within
@@ -243,7 +243,7 @@ class Division:
         if not (places and isinstance(maps.input, FeatureMap)):
             return None
         by_place = by_place_of(self.program.read[node])
-        rows, columns = map(len, held_of(places, by_place, device))
+        rows, columns = map(len, indices_of_axes(places, by_place, device))
         top, left = (not self.hierarchy.within(device, levels) for levels, _ in by_place)
         return Extents((rows, columns), (top, left))
 
@@ -253,7 +253,7 @@ class Division:
         if not places:
             return of_images
         by_place = by_place_of(self.program.read[node])
-        rows, columns = held_of(places, by_place, device)
+        rows, columns = indices_of_axes(places, by_place, device)
         numbers = of_images.reshape(len(of_images), *(axis.size for axis in places))
         return numbers[:, rows][:, :, columns].reshape(len(of_images), len(rows) * len(columns))
 
@@ -327,13 +327,13 @@ class Division:
         node = self.weight_node(position)
         assert node is not None
         if node >= self.shared:
-            return self._held(position, device)
+            return self._held_weights(position, device)
         # The levels at which all users split the weights in the same way.
         layouts = self.program.weights(node)
         users = [user - self.shared for user in self.program.workload.weight_users[node]]
         idle = all(self.is_idle(user, device) for user in users)
         among = {n for n, one in enumerate(layouts) if is_split(one)}
-        return self._held(position, device, among, idle=idle)
+        return self._held_weights(position, device, among, idle=idle)
 
     def biases(self, whole: Mapping[int, Array]) -> dict[int, list[Array]]:
         """Return the devices' parts of all biases, by node."""
@@ -363,11 +363,11 @@ class Division:
         owner = self.owner(node)
         layer = self.network.layers[position]
         transposes = self.network.layers[owner].reads_ids and not layer.reads_ids
-        indices, name = self._held(position, device), layer.name
+        indices, name = self._held_weights(position, device), layer.name
         used = indices[::-1] if transposes else indices
         return within(self.stored(owner, device), used, name), transposes
 
-    def _held(
+    def _held_weights(
         self,
         position: int,
         device: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.execution.virtual.shards import by_place_of, held_of, split_of
+from hypar_opt.execution.virtual.shards import by_place_of, indices_of_axes, split_of
 from hypar_opt.sharding.layouts import BATCH
 
 if TYPE_CHECKING:
@@ -51,5 +51,5 @@ def _group(
 ) -> Group:
     if not places:
         return (images,)
-    extents = held_of(places, by_place, device)
+    extents = indices_of_axes(places, by_place, device)
     return (images, slice(None), *(slice(extent[0], extent[-1] + 1) for extent in extents))

@@ -139,7 +139,7 @@ class DividedTensor:
 
     def held(self, layouts: Layouts, device: int) -> list[Indices]:
         """Return the indices that a device has along each axis."""
-        return held_of(self._axes, self._splits(layouts), device)
+        return indices_of_axes(self._axes, self._splits(layouts), device)
 
     def shape(self, like: Array, layouts: Layouts, device: int) -> tuple[int, ...]:
         """Return the shape of a device's part; the other extents are those of ``like``."""
@@ -160,7 +160,9 @@ def split_of(layouts: Layouts, axis: Layout) -> Split:
     return plain, shuffled if axis == CHANNEL else ()
 
 
-def held_of(axes: Sequence[DividedAxis], splits: Sequence[Split], device: int) -> list[Indices]:
+def indices_of_axes(
+    axes: Sequence[DividedAxis], splits: Sequence[Split], device: int
+) -> list[Indices]:
     """Return the indices that a device has of each of some axes."""
     return [axis.held(split, device) for axis, split in zip(axes, splits, strict=True)]
 

@@ -22,9 +22,9 @@ from hypar_opt.workload.operators.axes import (
     FALLBACK_REPLICATED,
     PARTIAL,
     WHOLE,
-    made,
-    need,
     one_part_choice,
+    operand_layout,
+    output_layout,
 )
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap
@@ -542,9 +542,9 @@ def _splits(
             continue
         yield Split(
             strip.size if strip else sizes[choice.axis] if choice.axis else 0,
-            inputs=tuple(need(axes, choice) for axes, _ in operands),
-            output=made(written, choice),
-            keeps_weights=bool(weight) and need(weight, choice) == WHOLE,
+            inputs=tuple(operand_layout(axes, choice) for axes, _ in operands),
+            output=output_layout(written, choice),
+            keeps_weights=bool(weight) and operand_layout(weight, choice) == WHOLE,
             last_resort=choice.last_resort,
             max_parts=strip.max_parts if strip else 0,
             shares_statistics=bool(choice.axis) and choice.axis not in described.statistics.axes,

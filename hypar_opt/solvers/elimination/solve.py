@@ -190,7 +190,7 @@ _MAX_AXES = 28
 def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
     """Solve a table of any number of choices, without those that are not allowed."""
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
-    charges = of_allowed(table, allowed)
+    charges = allowed_charges(table, allowed)
     if elimination_order(charges.sizes, charges.pairs).width > _MAX_AXES:
         charges = _without_fixed(charges)
     columns, objective, order = _canonical(charges, deadline)
@@ -212,7 +212,7 @@ def _without_fixed(charges: PairwiseCharges) -> PairwiseCharges:
     return PairwiseCharges(nodes, pairs, lambda number: charges.charge(numbers[number]))
 
 
-def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> PairwiseCharges:
+def allowed_charges(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> PairwiseCharges:
     """Return a table's charges, without those of choices that are not allowed."""
 
     def charge(edge: int) -> Integers:
@@ -235,7 +235,7 @@ def eliminated(table: CostTable, deadline: Deadline) -> Buckets:
     NoAnswerError
         If the deadline passes.
     """
-    charges = of_allowed(table, [np.flatnonzero(row) for row in allowed_choices(table)])
+    charges = allowed_charges(table, [np.flatnonzero(row) for row in allowed_choices(table)])
     order = elimination_order(charges.sizes, charges.pairs)
     return buckets.eliminate(charges, order, deadline)
 

@@ -189,7 +189,7 @@ def solve_many(
     5075680
     """
     for name in other:
-        raise _not_taken(name)
+        raise _unsupported_argument(name)
     described = find_network(network, tokens)
     if search not in SEARCHES:
         raise UnknownNameError("search", search, list(SEARCHES))
@@ -224,7 +224,7 @@ def solve_many(
     )
 
 
-def _not_taken(name: str) -> HyparError:
+def _unsupported_argument(name: str) -> HyparError:
     """Return the error of an argument that `solve_many` does not take."""
     elsewhere = (*ProblemArguments.__annotations__, *solve.__annotations__)
     if name not in elsewhere:

@@ -256,7 +256,7 @@ class Calculator:
         shape_columns = *SHAPE, *FURTHER_SHAPE, *GATED_COLUMNS, "positions", "dropout", "attention"
         key = name, *(row.get(column, "") for column in shape_columns)
         if key not in self._networks:
-            self._networks[key] = self._named(name, row) if name else _of_sizes(row)
+            self._networks[key] = self._named(name, row) if name else _gpt_of_row(row)
         return key, self._networks[key]
 
     def _named(self, name: str, row: Row) -> Network:
@@ -402,7 +402,7 @@ class _CalculatedRow(NamedTuple):
     tied: tuple[TiedReduction, ...] = ()
 
 
-def _of_sizes(row: Row) -> Network:
+def _gpt_of_row(row: Row) -> Network:
     """Return the GPT of a row's sizes."""
     further: dict[str, Any] = {
         column: row[column] for column in FURTHER_SHAPE if row.get(column, "") != ""

@@ -79,7 +79,7 @@ class Rotary(Document):
     interleaved: Annotated[bool | None, default(False)] = None
     """Whether a pair is of neighbours, 2j and 2j + 1, rather than of j and j + features / 2."""
 
-    def of_head(self, size: int) -> tuple[float, int, bool]:
+    def pairing(self, size: int) -> tuple[float, int, bool]:
         """Return the base, the number of features turned of a head of a size, and the pairing."""
         features = min(self.features or size, size)
         return self.base or ROTARY_BASE, features, bool(self.interleaved)

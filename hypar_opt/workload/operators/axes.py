@@ -133,12 +133,12 @@ def one_part_choice(word: str) -> Choice | None:
     return Choice(word, "", "group", glyph, number)
 
 
-def need(operand: Axes, choice: Choice) -> str:
+def operand_layout(operand: Axes, choice: Choice) -> str:
     """Return the layout in which a choice needs an operand: split by an axis of it, or whole."""
     return _laid_out(operand, choice, WHOLE)
 
 
-def made(result: Axes, choice: Choice) -> str:
+def output_layout(result: Axes, choice: Choice) -> str:
     """Return the layout in which a choice leaves a result: split by an axis of it, or partial."""
     return _laid_out(result, choice, PARTIAL)
 

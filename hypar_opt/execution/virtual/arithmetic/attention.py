@@ -32,7 +32,7 @@ def turned(
     """
     if rotary is None:
         return x
-    base, count, interleaved = rotary.of_head(x.shape[-1] - start)
+    base, count, interleaved = rotary.pairing(x.shape[-1] - start)
     rates = base ** (-np.arange(0, count, 2) / count)
     angles = positions[:, None] * (-rates if back else rates)
     y = x.copy()
@@ -127,7 +127,7 @@ class AttentionArithmetic(Arithmetic):
         of_scores = self._p * (of_shares - weighted)
         of_beside = []
         if self._of_scores and self._windows:
-            of_beside = [self._of_biases(of_scores)]
+            of_beside = [self._bias_gradients(of_scores)]
         elif self._of_scores:
             of_sinks = -(self._of_sink * weighted).sum(axis=3, keepdims=True)
             of_beside = [self._joined(of_sinks)]
@@ -174,7 +174,7 @@ class AttentionArithmetic(Arithmetic):
             by_image = by_image + np.moveaxis(added, (1, 2), (3, 4))[:, None]
         return np.where(seen, by_image, -np.inf).reshape(scores.shape)
 
-    def _of_biases(self, of_scores: Array) -> Array:
+    def _bias_gradients(self, of_scores: Array) -> Array:
         """Return the gradient of biases: for each bias, the sum over its scores."""
         assert self._windows is not None
         count = self._sizes["t"] // self._windows.pixels
