@@ -101,7 +101,7 @@ def test_parts_with_gaps_and_of_unequal_size_are_refused() -> None:
         price_of(three.model_copy(update={"parallelism": words}))
 
 
-@pytest.mark.parametrize("seed", slow_after(3, range(40)))
+@pytest.mark.parametrize("seed", slow_after(3, [0, 1, 6, *range(2, 6), *range(7, 40)]))
 def test_time_and_energy_are_proved_and_time_is_that_of_a_simulation(seed: int) -> None:
     rng = Random(seed)
     array = load(rng.choice(["h100-8", "hmc-htree-8", "a100-4x8", "hmc-torus-8"]))
