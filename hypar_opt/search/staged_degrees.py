@@ -512,7 +512,7 @@ class _WholeNetwork(Evaluator):
             bytes_[readers] += weight_bytes[weight.owner]
         return int(bytes_.max()) + reserve, reserve
 
-    def _held_bytes(
+    def _mesh_bytes(
         self, meshes: Sequence[Mesh], lengths: tuple[int, ...], holds: HoldArrays
     ) -> dict[Mesh, HeldBytes]:
         """Return the bytes that meshes hold, by layer of the shortened network."""
