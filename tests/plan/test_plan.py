@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -51,6 +51,7 @@ def test_a_plan_reads_back_and_solves_again_to_the_same_bytes(
     solver: str,
     search: str,
 ) -> None:
+    assume(search == "joint" or reading != "joined")  # whose all-to-alls cross several levels
     plan = ho.solve(
         network,
         solver=solver,
