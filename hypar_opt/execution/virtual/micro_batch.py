@@ -151,6 +151,8 @@ class MicroBatch:
             Epilogue(layer, self.division.maps[position], bias) for bias in biases
         ]
         blocks = [e.forward(b) for e, b in zip(self._epilogues[position], outputs, strict=True)]
+        if self._again.read_by(position):  # no views of what is dropped
+            blocks = [block.copy() for block in blocks]
         self._stored[node] = blocks
         boundary = program.workload.boundary_into_shared.get(node)
         if boundary is not None and (not again or self._again.stored_again(position)):
