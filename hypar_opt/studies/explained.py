@@ -231,7 +231,7 @@ def _time(instance: Instance, states: Any, node: int, level: int) -> dict[str, A
     if level == len(states) - 1:
         computes = int(attributed.time.compute(workload, np.array([[node]]), of_node).sum())
     time = attributed.time
-    exchanging = time.of_largest_shard if time.by_largest_shard else time
+    exchanging = time.largest_shard_charges if time.by_largest_shard else time
     a_second = time.per_unit
     return {
         "seconds": (Fraction(charges - computes, a_second), Fraction(computes, a_second)),

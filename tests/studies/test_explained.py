@@ -134,7 +134,7 @@ def test_a_wrong_place_is_refused(shell: Shell) -> None:
         explain(one, "fc1@H1")
     # Before the search.
     with pytest.MonkeyPatch.context() as patch:
-        patch.delattr("hypar_opt.planning.solve.solve")
+        patch.setattr("hypar_opt.planning.solve.solve", None)
         for place, said in (
             ("fc9@H1", "unknown layer 'fc9': did you mean fc2"),
             ("fc1@H3", "unknown level 'H3': did you mean H2"),
