@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self, cast
 
 from hypar_opt.deadline import TIME_LIMIT, Deadline
@@ -121,6 +121,9 @@ def solve_instance(instance: Instance, how: SolveRequest, progress: Progress) ->
     except NothingFitsError as error:
         raise nothing_fits(error, f"solver {solver!r} on {instance.network.name}") from None
     except (RefusedError, WrongClaimError, InfeasibleError) as error:
+        if named is None and solver == "cut" and isinstance(error, RefusedError):
+            # The tables of a level are known once the levels above it are solved.
+            return solve_instance(instance, replace(how, solver="dp"), progress)
         # The same type, to keep the exit status; prefixed with the solver, since a study may run
         # several solvers.
         who = f"solver {solver!r} on {instance.network.name}"

@@ -49,7 +49,7 @@ from hypar_opt.plan.configuration import (
 )
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.plan import WithOverlap
-from hypar_opt.plan.problem import ArrayRecord
+from hypar_opt.plan.problem import RUN_READINGS, ArrayRecord
 from hypar_opt.plan.stated_degrees import choices_and_pins
 from hypar_opt.plan.stored_layouts import rows_of_plan, rows_with_stored
 from hypar_opt.plan.training import Training
@@ -189,7 +189,7 @@ def lacks_for_overlap(instance: Instance) -> str | None:
         return argument("cost", "time")
     if instance.problem.groups:
         return "an array of one kind of accelerators"
-    if instance.workload is not instance.executed_workload:
+    if instance.problem.reading not in RUN_READINGS:
         return argument("reading", "executed")
     return None
 
