@@ -424,8 +424,8 @@ def test_what_cannot_be_drawn_is_refused_by_name() -> None:
 
 
 FIGURES = {
-    "plan": lambda: figures.plan_dots(ho.solve("lenet-c")),
     "bars": lambda: figures.bars(["one"], {"HyPar": [2.0]}, {"HyPar": [2.1]}, baseline=1),
+    "plan": lambda: figures.plan_dots(ho.solve("lenet-c")),
     "surface": lambda: figures.surface(grid(), "abcd", "xyz"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, floor, log10
 from pathlib import Path
@@ -247,10 +248,20 @@ def save(drawn: Figure, path: str | Path) -> None:
     if kind == "png":
         content: bytes = vl_convert.vegalite_to_png(described, scale=_SCALE)
     elif kind == "svg":
-        content = vl_convert.vegalite_to_svg(described).encode()
+        content = _renumbered(vl_convert.vegalite_to_svg(described)).encode()
     else:
         content = vl_convert.vegalite_to_pdf(described)
     write_whole(path, content)
+
+
+def _renumbered(svg: str) -> str:
+    """Return a drawing whose clips and gradients, counted in the process, are counted in it."""
+    numbers: dict[str, int] = {}
+
+    def renumbered(match: re.Match[str]) -> str:
+        return f"{match[1]}{numbers.setdefault(match[2], 1 + len(numbers))}"
+
+    return re.sub(r'((?:id="|url\(#)(?:clip|gradient_))(\d+)', renumbered, svg)
 
 
 def checked_format(suffix: str, source: str) -> str:
