@@ -236,7 +236,7 @@ def positive(*series: Sequence[float | None]) -> list[float]:
 def save(drawn: Figure, path: str | Path) -> None:
     """Write a whole figure, as PNG, SVG or PDF by the file's suffix.
 
-    The same figure gives the same bytes; in a PDF, entries of dictionaries are in any order.
+    The same figure gives the same bytes, but for a PDF, whose objects are in any order.
 
     Raises
     ------
