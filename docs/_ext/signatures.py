@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NUMPY = re.compile(r"~?numpy\.ndarray\[tuple\[.*?\.\.\.\], ~?numpy\.dtype\[~?[\w.]+\]\]")
 HIDDEN = "\ue000"
 VALIDATED = re.compile(
-    r"\b(Amount|Annotated|Bandwidth|Borders|Bytes|EnergyQuantity|Flag|Levels|Name|OperationRate|Pair|Printable|Ratio|Size|Time)\b"
+    r"\b(Amount|Annotated|Bandwidth|Borders|Bytes|EnergyQuantity|Flag|Levels|Name|OperationRate|OptionalBytes|Pair|Printable|Ratio|Size|Time)\b"
 )
 """Types of keys that say how they are checked, which the format's own page does better."""
 

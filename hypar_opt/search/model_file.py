@@ -35,7 +35,7 @@ class ModelSize(NamedTuple):
     ----------
     cutoff
         If a model of all plans would be too large, it contains the plans up to this cost, in
-        `unit`, and some others. None if it contains all.
+        ``unit``, and some others. None if it contains all.
     unit
         The unit of plans' costs.
     """
