@@ -162,7 +162,7 @@ def _shards(plan: Plan, division: Division) -> dict[str, Any]:
             }
         output, layouts = division.tensor(position), program.written[position + shared]
         sizes = {f"{name}s" if name != BATCH else name: n for name, n in output.sizes.items()}
-        tensors[layer.name] = array(sizes, partial(output.held, layouts))
+        tensors[layer.name] = array(sizes, partial(output.indices, layouts))
     groups = plan.array.description.groups if plan.array else ()
     ends = [0, *accumulate(group.count for group in groups)]
     return {

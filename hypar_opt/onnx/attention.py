@@ -145,7 +145,7 @@ def _weighted_values(
         operands = q, k, v
     elif width != size:
         # They cannot be concatenated in one layer's output: each becomes a layer of its own.
-        q, k, v = (state.apart(one, node) for one in operands)
+        q, k, v = (state.contiguous(one, node) for one in operands)
         operands = q, k, v
     heads = heads_of(node, operands, scores, width)
     inputs, orders = _inputs(state, node, operands, heads, in_parts=windows is not None)

@@ -529,7 +529,7 @@ class ImportState:
         )
         return len(features.taken) < 2 and all(step == ("c", 1, channels) for step in steps)
 
-    def apart(self, features: Features, node: OnnxNode) -> Features:
+    def contiguous(self, features: Features, node: OnnxNode) -> Features:
         """Return non-contiguous channels, such as some of each head, as a new layer's map."""
         return features if self.is_range(features) else self.sliced(features, node)
 

@@ -458,8 +458,8 @@ class Limits(NamedTuple):
             if size % count:
                 return f"{degree}: {count} should divide the {name}"
         if configuration.ep > configuration.dp_shard * configuration.cp:
-            most = configuration.dp_shard * configuration.cp
-            return f"ep should be at most dp_shard x cp = {most}, got {configuration.ep}"
+            max_ep = configuration.dp_shard * configuration.cp
+            return f"ep should be at most dp_shard x cp = {max_ep}, got {configuration.ep}"
         if self.experts and configuration.tp > 1 and not configuration.sp:
             return "sp: experts with tensor parallelism need sequence parallelism"
         if configuration.tp == 1 and not configuration.sp:

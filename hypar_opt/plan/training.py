@@ -147,7 +147,7 @@ class Training(Document):
         }
 
     @property
-    def alike(self) -> str:
+    def qualifier(self) -> str:
         """The qualification of a claim that covers only plans with these settings, as text."""
         return SAME_SETTINGS if self.non_default else ""
 

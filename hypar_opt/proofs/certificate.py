@@ -169,7 +169,7 @@ class Certificate(Displayed, Document):
         batch = "the batch at once" if count == 1 else f"{count:,} micro-batches"
         if self.spans is not None:
             batch = f"{plan.hierarchy.sizes[0]:,} stages, cut between blocks, and {batch}"
-        qualifier = f", of all plans of {batch}" if self.training else plan.training.alike
+        qualifier = f", of all plans of {batch}" if self.training else plan.training.qualifier
         if self.price is not None:
             qualifier = f"{qualifier or SAME_SETTINGS} that fit"
         return plan.constraints.within + qualifier

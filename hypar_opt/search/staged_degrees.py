@@ -243,7 +243,7 @@ class StagedEvaluator:
 
     def may_fit(self, one: Configuration) -> bool:
         """Return whether a configuration's stages may fit, by an estimate."""
-        memory, reserve = self.whole.held(one, *self.shape_of(one))
+        memory, reserve = self.whole.estimated_memory(one, *self.shape_of(one))
         return self.fits(int((memory - reserve) * _NEAR) + reserve, reserve)
 
     # Exactly
@@ -475,7 +475,7 @@ class _WholeNetwork(Evaluator):
     def _exchanged_of(self) -> dict[tuple[Mesh, str], NDArray[np.float64]]:
         return {}
 
-    def held(
+    def estimated_memory(
         self, one: Configuration, stages: Stages, in_flight: Sequence[Sequence[int]]
     ) -> tuple[int, int]:
         """Return an estimate of the fullest stage's bytes, including the reserve, and the reserve.
@@ -620,7 +620,7 @@ def _least(
     for number, one in enumerate(candidates):
         evaluator, whole = evaluators[one.pp], one._replace(blocks=None)
         evaluator.deadline.check()
-        memory, _ = evaluator.whole.held(whole, *evaluator.shape_of(whole))
+        memory, _ = evaluator.whole.estimated_memory(whole, *evaluator.shape_of(whole))
         estimates.append((memory, number, whole))
     smallest: list[tuple[int, int, Candidate]] = []
     for estimate, number, one in sorted(estimates):

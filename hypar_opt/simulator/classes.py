@@ -49,7 +49,7 @@ def all_differ(interconnect: Interconnect) -> Classes:
     return Classes(np.arange(interconnect.accelerators), np.arange(len(interconnect.channel_link)))
 
 
-def alike(
+def equivalence_classes(
     interconnect: Interconnect,
     rounds: Iterable[MessageRound],
     start: NDArray[np.float64] | None = None,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.simulator.classes import alike
+from hypar_opt.simulator.classes import equivalence_classes
 from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine
@@ -131,7 +131,7 @@ class _Phases:
                 return self._by_events(tasks, start, PatternRoutes(self._interconnect))
             except NotInLockstepError:
                 pass
-        classes = alike(self._interconnect, rounds_of(tasks), start)
+        classes = equivalence_classes(self._interconnect, rounds_of(tasks), start)
         key = classes.accelerators.tobytes() + classes.channels.tobytes()
         if key not in self._routes:
             self._routes[key] = ClassRoutes(self._interconnect, classes)

@@ -16,7 +16,7 @@ from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.patterns import MessageRound, messages_in
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.bounds import lower_bound
-from hypar_opt.simulator.classes import alike
+from hypar_opt.simulator.classes import equivalence_classes
 from hypar_opt.simulator.flows import Segment
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine, TaskSpan
@@ -175,7 +175,7 @@ def run(
                 f" those that differ at most {MAX_LISTED:,} are simulated; use"
                 f" {_simulated_instead(tasks, interconnect)}"
             ) from None
-        classes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
+        classes = ClassRoutes(interconnect, equivalence_classes(interconnect, rounds_of(tasks)))
         work = event_work(tasks, classes)
         if not record and stream_count(tasks) == 1 and work > MIN_WORK_IN_PHASES:
             try:
@@ -379,7 +379,7 @@ def _is_simulated(tasks: Sequence[Task], interconnect: Interconnect) -> bool:
             return True
     if isinstance(interconnect, FoldedInterconnect):
         return False
-    routes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
+    routes = ClassRoutes(interconnect, equivalence_classes(interconnect, rounds_of(tasks)))
     return event_work(tasks, routes) <= MAX_WORK
 
 

@@ -106,9 +106,9 @@ def words_by_layer(words: Words | None, names: Sequence[str], parameter: str) ->
             hint = f"; did you mean {near}?" if near else ""
             raise HyparError(f"{argument(parameter)}: no layer is called {pattern!r}{hint}")
         for n in matched:
-            other = named.setdefault(n, pattern)
-            if words[other] != words[pattern] and names[n] not in words:
-                first, second = sorted((other, pattern))
+            earlier = named.setdefault(n, pattern)
+            if words[earlier] != words[pattern] and names[n] not in words:
+                first, second = sorted((earlier, pattern))
                 raise HyparError(
                     f"{argument(parameter)}: {first}={words[first]} and {second}={words[second]}"
                     f" conflict at {names[n]}"

@@ -430,7 +430,7 @@ FIGURES = {
 }
 
 
-@pytest.mark.parametrize("name", slow_after(1, FIGURES))
+@pytest.mark.parametrize("name", slow_after(2, FIGURES))
 def test_the_three_formats_are_sound_and_twice_the_same(tmp_path: Path, name: str) -> None:
     starts = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<svg", "pdf": b"%PDF-1."}
     assert set(figures.FORMATS) == set(starts)
@@ -440,7 +440,8 @@ def test_the_three_formats_are_sound_and_twice_the_same(tmp_path: Path, name: st
         for figure, file in zip((one, other), files, strict=True):
             figures.save(figure, file)
         written, again = (file.read_bytes() for file in files)
-        assert written == again or kind == "pdf"  # whose objects are in any order
+        # In a PDF objects are in any order, if there are several kinds of them.
+        assert written == again or (kind == "pdf" and name != "plan")
         assert len(written) == len(again)
         assert written.startswith(start)
         if kind == "svg":

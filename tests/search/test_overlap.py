@@ -417,8 +417,7 @@ def priced_total(instance: Instance, rows: Any) -> Any:
 PRICED = [
     # network, array, batch, more; milliseconds: the fastest without, by prices and the bound known
     ("vgg-a", "mosaic-h100-8", 64, {}, 1.502, 1.359, 1.330),
-    # One of 7.017 is known that moves of single layers do not reach.
-    ("resnet-50", "mosaic-h100-8", 64, {}, 7.739, 7.105, 6.591),
+    ("resnet-50", "mosaic-h100-8", 64, {}, 7.739, 7.017, 6.591),
     ("gpt2", "mosaic-h100-8", 32, {}, 16.944, 16.892, 16.718),
     ("vgg-a", "mosaic-h100-8x8", 256, {}, 2.722, 2.604, 2.261),
     ("resnet-50", "mosaic-h100-8x8", 256, {}, 16.382, 15.707, 14.667),
@@ -428,13 +427,29 @@ PRICED = [
 ]
 
 
+OUT_OF_REACH = {
+    ("resnet-50", "mosaic-h100-8"): "moves of equal layers end at 7.105 ms",
+    ("resnet-50", "mosaic-h100-8x8"): "the bound is 2.9 % below, 2.4 % in twice the rounds",
+}
+"""Why what was known is not found today."""
+
+
 @pytest.mark.parametrize(
     ("network", "array", "batch", "more", "without", "known", "bound"), slow_after(0, PRICED)
 )
 def test_plans_by_prices_are_no_slower_than_those_that_are_known(
-    network: str, array: str, batch: int, more: Any, without: float, known: float, bound: float
+    network: str,
+    array: str,
+    batch: int,
+    more: Any,
+    without: float,
+    known: float,
+    bound: float,
+    request: pytest.FixtureRequest,
 ) -> None:
-    """Of eight nodes bounds are up to 3 % below those that were known."""
+    """Of eight nodes bounds are up to 2.5 % below those that were known."""
+    if reason := OUT_OF_REACH.get((network, array)):
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     of_llama = {"shard": "state", "optimizer": "adam"} if more else {"search": "joint"}
     asked: dict[str, Any] = {"array": array, "batch": batch, "bucket": 0, **more, **of_llama}
     asked |= {"choices": ("data", "model", "output"), "overlap": "none"}
@@ -442,7 +457,7 @@ def test_plans_by_prices_are_no_slower_than_those_that_are_known(
     found = least_time(plan, "gradient", closes=False).time
     assert found.without * 1e3 == pytest.approx(without, rel=4e-4)
     assert found.seconds * 1e3 <= known * 1.0004
-    assert bound * 0.97 <= found.bound * 1e3 <= found.seconds * 1e3
+    assert bound * 0.975 <= found.bound * 1e3 <= found.seconds * 1e3
 
 
 ZOO: list[tuple[str, str, int, dict[str, Any]]] = [

@@ -84,7 +84,7 @@ def test_what_it_takes_is_what_its_plan_takes(problem: Problem, count: int) -> N
         assert evaluated.memory == ho.memory(plan).total
         # No bound exceeds it, and what may not fit does not.
         assert evaluator.bounds([one])[0] <= evaluated.seconds
-        held = evaluator.whole.held(one, *evaluator.shape_of(one))[0]
+        held = evaluator.whole.estimated_memory(one, *evaluator.shape_of(one))[0]
         assert held == pytest.approx(evaluated.memory, rel=2**-10)
 
 

@@ -22,7 +22,7 @@ from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator import run as runs
 from hypar_opt.simulator.bounds import lower_bound
-from hypar_opt.simulator.classes import alike
+from hypar_opt.simulator.classes import equivalence_classes
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine
 from hypar_opt.simulator.options import RunOptions
@@ -185,7 +185,7 @@ def test_one_accelerator_of_a_class_runs_for_it_and_rounds_that_repeat_are_skipp
     tasks: list[Any] = [ComputeTask("fc1", Phase.FORWARD, 3), around, replace(around, bytes=96)]
     tasks += [exchange(interconnect, 0, 64), ComputeTask("fc1", Phase.BACKWARD, 3)]
     rounds = [*around.rounds, *tasks[3].rounds]
-    assert len(alike(interconnect, rounds).first) == classes
+    assert len(equivalence_classes(interconnect, rounds).first) == classes
     assert_near(run(tasks, interconnect), run_by_events(tasks, interconnect))
     # While computations overlap, too.
     tasks[1:3] = [replace(task, stream=GRADIENT_STREAM) for task in tasks[1:3]]
@@ -204,7 +204,7 @@ def test_an_accelerator_of_a_mesh_is_like_its_mirror_images(shape: list[int], cl
             line.append(next(digits))
         lines.append(line)
     rounds = interconnect.around(lines, times=2, at_once=True)
-    assert len(alike(interconnect, rounds).first) == classes
+    assert len(equivalence_classes(interconnect, rounds).first) == classes
     around = replace(all_reduce(interconnect, 960), rounds=rounds)
     tasks: list[Any] = [around, replace(around, bytes=96), ComputeTask("fc1", Phase.FORWARD, 3)]
     assert_near(run(tasks, interconnect), run_by_events(tasks, interconnect))
@@ -269,7 +269,9 @@ def test_a_long_step_is_run_in_phases_that_are_less_work(
     interconnect = array(topology).interconnect
     around, apart = all_reduce(interconnect, 960), ComputeTask("fc1", Phase.FORWARD, 400)
     tasks: list[Task] = [around, apart] * 8
-    at_once = event_work(tasks, ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks))))
+    at_once = event_work(
+        tasks, ClassRoutes(interconnect, equivalence_classes(interconnect, rounds_of(tasks)))
+    )
     counted: list[int] = []
     in_phases(tasks, interconnect, lambda some, routes: counted.append(event_work(some, routes)))
     assert (sum(counted) < at_once / 4) == less
@@ -299,7 +301,9 @@ def test_a_step_that_is_refused_at_once_may_be_run_in_phases(
     in_phases(tasks, interconnect, lambda some, routes: counted.append(event_work(some, routes)))
     assert len(counted) > 1
     assert max(counted) < sum(counted) / 2
-    at_once = event_work(tasks, ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks))))
+    at_once = event_work(
+        tasks, ClassRoutes(interconnect, equivalence_classes(interconnect, rounds_of(tasks)))
+    )
     assert sum(counted) < at_once
     monkeypatch.setattr(runs, "MIN_WORK_IN_PHASES", 0)
     monkeypatch.setattr(runs, "MAX_WORK", sum(counted) - 1)

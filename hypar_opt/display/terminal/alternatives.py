@@ -30,14 +30,14 @@ def regrets_view(regrets: Regrets) -> RenderableType:
     plan = regrets.plan
     if not regrets:
         return Text("There is no other choice.")
-    within = plan.constraints.within + regrets.alike
+    within = plan.constraints.within + regrets.qualifier
     title = Text(f"Extra cost of each other choice, all else re-optimised{within}:")
     return Group(title, _regret_table(plan, regrets))
 
 
 def best_view(best: BestPlans) -> RenderableType:
     """Show the best plans of a plan's problem, below a title."""
-    within = best.plan.constraints.within + best.plan.training.alike
+    within = best.plan.constraints.within + best.plan.training.qualifier
     title = Text(f"Best plans over all levels together{within}:")
     return Group(title, *_best_tables(best.plan, best))
 

@@ -135,8 +135,8 @@ def _bottleneck(step: StepResult) -> str:
     # Symmetric topologies have many links of equal load; the first represents all.
     name, equally_loaded = step.bottleneck
     link = next(traffic for traffic in step.links if traffic.link == name)
-    others = "other" if equally_loaded == 1 else "others"
-    tied_links = f" (and {equally_loaded} {others} equally loaded)" if equally_loaded else ""
+    noun = "other" if equally_loaded == 1 else "others"
+    tied_links = f" (and {equally_loaded} {noun} equally loaded)" if equally_loaded else ""
     # Full: the seconds that the link's bytes take at its bandwidth, even if it is shared.
     share = link.seconds_at_capacity / step.seconds
     percent = format_percent(share, 0)

@@ -252,16 +252,16 @@ def _stored(sharded: ShardedNetwork, data: Data, *, shards: bool = False) -> lis
             weights[name] = one.shards(weights[name], sharded.hierarchy)
     ends = targets_of(sharded).items()
 
-    def given(one: StepInput, array: Array) -> Array:
+    def stored_input(one: StepInput, array: Array) -> Array:
         return one.stored(sharded.padding.of(array, count) if sharded.padding else array, count)
 
     return [
         weights,
         {
-            name: given(one, data.inputs[one.sequence])
+            name: stored_input(one, data.inputs[one.sequence])
             for name, one in inputs_of(sharded)[0].items()
         },
-        {name: given(one, data.targets[name]) for name, one in ends},
+        {name: stored_input(one, data.targets[name]) for name, one in ends},
     ]
 
 

@@ -136,7 +136,7 @@ class _Tying:
         network, program = self.maps.network, self.maps.program
         batch = self.ties.new(program.workload.batch, "the batch")
         # The first axes after the batch's, in their order.
-        given = {
+        input_axes = {
             ~n: self.ties.new(network.map_of(~n).channels, f"channels of the {_input_words(name)}")
             for n, name in enumerate(network.input_names)
         }
@@ -145,7 +145,7 @@ class _Tying:
         for position, (layer, reads) in enumerate(
             zip(network.layers, network.sources, strict=True)
         ):
-            written = given | {source: shape.writes for source, shape in enumerate(shapes)}
+            written = input_axes | {source: shape.writes for source, shape in enumerate(shapes)}
             operands = operands_of(network)[position]
             shape = self._tied(position, layer, [written[one.source] for one in operands])
             if position in self.flattened_first:

@@ -109,7 +109,7 @@ class Division:
         """
         source, channels = operands_of(self.network)[position][number]
         assert channels is not None
-        features = self.tensor(source).channels.held(split_of(layouts, CHANNEL), device)
+        features = self.tensor(source).channels.indices(split_of(layouts, CHANNEL), device)
         return slice(*np.searchsorted(features, channels).tolist())
 
     def _divided(self, over: Map, channels: DividedAxis) -> DividedTensor:
@@ -199,16 +199,16 @@ class Division:
         read, written = self.program.read[node], self.program.written[node]
         output = self.tensor(position)
         by_channel = split_of(written, CHANNEL)
-        images = self.images.held(split_of(written, BATCH), device)
+        images = self.images.indices(split_of(written, BATCH), device)
         over = self.maps[position].output
         tokens = _ONE
         if over.tokens:
-            tokens = self.along(TOKEN, over.tokens).held(split_of(written, TOKEN), device)
+            tokens = self.along(TOKEN, over.tokens).indices(split_of(written, TOKEN), device)
         sources = self.network.sources[position]
         channels = _NONE
         if sources and not layer.reads_ids:
             tensor = self.operand(position, 0)
-            channels = tensor.channels.held(split_of(read, CHANNEL), device)
+            channels = tensor.channels.indices(split_of(read, CHANNEL), device)
         data_slice = None
         source = sources[0] if sources else position
         if layer.reads_ids and source in data.inputs:
@@ -227,7 +227,7 @@ class Division:
             self.images.size * self.program.workload.repeats.micro_batches,
             len(images),
             channels,
-            output.channels.held(by_channel, device),
+            output.channels.indices(by_channel, device),
             self._rows(position, device),
             groups,
             data_slice,
@@ -264,7 +264,7 @@ class Division:
         for over, layouts in ends:
             if isinstance(over, ExpertMap):
                 split, _ = split_of(layouts, EXPERT)
-                return self.along(EXPERT, over.experts).held((_among(split, among), ()), device)
+                return self.along(EXPERT, over.experts).indices((_among(split, among), ()), device)
         return _NONE
 
     def _rows(self, position: int, device: int, among: Container[int] | None = None) -> Indices:
@@ -273,11 +273,11 @@ class Division:
         if axis in self.labels.of:
             split = split_of(written, PARTIAL)[0]
             labels = DividedAxis(self.hierarchy, self.labels.of[axis])
-            return labels.held((_among(split, among), ()), device)
+            return labels.indices((_among(split, among), ()), device)
         if not self.network.layers[position].reads_ids:
             return _NONE
         places = self.along(TOKEN, self.maps[position].output.tokens)
-        return places.held(split_of(written, TOKEN), device)
+        return places.indices(split_of(written, TOKEN), device)
 
     def is_idle(self, position: int, device: int) -> bool:
         """Return whether a layer is wholly in another part of H1 than a device."""
@@ -347,10 +347,10 @@ class Division:
         """Return the elements of a layer's bias that a device keeps, those of experts by expert."""
         layouts = self.program.bias_layouts(position + self.shared)
         tensor = self.output_tensor(position)
-        channels = tensor.channels.held(split_of(layouts, CHANNEL), device)
+        channels = tensor.channels.indices(split_of(layouts, CHANNEL), device)
         if not isinstance(self.maps[position].output, ExpertMap):
             return (channels,)
-        return tensor.held(layouts, device)[1], channels
+        return tensor.indices(layouts, device)[1], channels
 
     def use(self, position: int, device: int) -> tuple[HeldIndices, bool] | None:
         """Return a layer's weights as indices into shared weights, and whether it transposes them.
@@ -388,12 +388,12 @@ class Division:
         if self.is_idle(position, device) if idle is None else idle:
             return (_NONE,) * len(self.program.workload.layers[position].weight)
         by_channel, _ = split_of(self.program.written[node], CHANNEL)
-        written = self.tensor(position).channels.held((_among(by_channel, among), ()), device)
+        written = self.tensor(position).channels.indices((_among(by_channel, among), ()), device)
         sources, read = self.network.sources[position], _NONE
         if sources and not layer.reads_ids:
             split, _ = split_of(self.program.read[node], CHANNEL)
             of_read = self.operand(position, 0).channels
-            read = of_read.held((_among(split, among), ()), device)
+            read = of_read.indices((_among(split, among), ()), device)
         return held_weights(
             self.program.workload.layers[position],
             read,

@@ -36,7 +36,7 @@ def norm_groups(division: Division) -> dict[int, list[Group]]:
         if any(axis_levels for axis_levels, _ in by_place):
             places = division.places(division.maps[position].input)
         groups[position] = [
-            _group(begin + division.images.held(split, device), places, by_place, device)
+            _group(begin + division.images.indices(split, device), places, by_place, device)
             for begin in begins
             for device in representatives.values()
         ]

@@ -64,7 +64,7 @@ class DividedAxis:
             self._member[key] = mask
         return self._member[key]
 
-    def held(self, split: Split, device: int) -> Indices:
+    def indices(self, split: Split, device: int) -> Indices:
         """Return the indices that a device holds, ascending."""
         return self.member(split, device).nonzero()[0]
 
@@ -137,13 +137,13 @@ class DividedTensor:
         """The size of each axis, by the layout that splits it."""
         return {name: axis.size for name, axis in zip(self._names, self._axes, strict=True)}
 
-    def held(self, layouts: Layouts, device: int) -> list[Indices]:
+    def indices(self, layouts: Layouts, device: int) -> list[Indices]:
         """Return the indices that a device has along each axis."""
         return indices_of_axes(self._axes, self._splits(layouts), device)
 
     def shape(self, like: Array, layouts: Layouts, device: int) -> tuple[int, ...]:
         """Return the shape of a device's part; the other extents are those of ``like``."""
-        extents = tuple(map(len, self.held(layouts, device)))
+        extents = tuple(map(len, self.indices(layouts, device)))
         return (*extents, *like.shape[len(extents) :])
 
 
@@ -164,7 +164,7 @@ def indices_of_axes(
     axes: Sequence[DividedAxis], splits: Sequence[Split], device: int
 ) -> list[Indices]:
     """Return the indices that a device has of each of some axes."""
-    return [axis.held(split, device) for axis, split in zip(axes, splits, strict=True)]
+    return [axis.indices(split, device) for axis, split in zip(axes, splits, strict=True)]
 
 
 def by_place_of(layouts: Layouts) -> tuple[Split, Split]:

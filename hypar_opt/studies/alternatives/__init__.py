@@ -70,7 +70,7 @@ class Regrets(Results[Regret]):
 
     plan: Plan
     """The plan that the choices are compared with."""
-    alike: str = ""
+    qualifier: str = ""
     """The training settings that the compared plans have in common, as text."""
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ def regrets(
             extra = regrets[level, layer, choice]
         results.append(Regret(layer, level, choice, extra))
     progress(len(alternatives), len(alternatives))
-    training = ", however layers train within the memory" if fitting else plan.training.alike
+    training = ", however layers train within the memory" if fitting else plan.training.qualifier
     return Regrets(tuple(results), plan, training)
 
 

@@ -119,11 +119,11 @@ def test_parts_of_a_causal_sequence_see_as_much_at_any_of_their_levels(
     axis, seen = division.along(TOKEN, 4 * accelerators), np.arange(1, 4 * accelerators + 1)
     for count in range(1, len(sizes) + 1):
         for levels in combinations(range(len(sizes)), count):
-            held = [axis.held((levels, ()), device) for device in range(accelerators)]
+            held = [axis.indices((levels, ()), device) for device in range(accelerators)]
             assert len({len(own) for own in held}) == 1
             assert len({int(seen[own].sum()) for own in held}) == 1
-    assert axis.held(((0,), ()), 0)[0] == 0
-    assert axis.held(((0,), ()), 0)[-1] == 4 * accelerators - 1
+    assert axis.indices(((0,), ()), 0)[0] == 0
+    assert axis.indices(((0,), ()), 0)[-1] == 4 * accelerators - 1
 
 
 def test_of_odd_chunks_parts_are_in_order() -> None:
