@@ -17,7 +17,6 @@ from tests.browser.test_page import (
     asked_for,
     browser,
     colours,
-    is_shown,
     log,
     open_page,
     show,
@@ -64,11 +63,7 @@ def file(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened(browser: Chrome, file: Path) -> Chrome:
-    """The page, which a test may get as another left it: its blocks are folded."""
-    return browser if is_shown(browser, file) else load(browser, file)
-
-
-def load(browser: Chrome, file: Path) -> Chrome:
+    """The page as it opens: its blocks are folded, and it is not zoomed."""
     opened = open_page(browser, file, 1200)
     wait_for(opened, "return document.querySelector('#graph-view[data-drawn]') !== null")
     return opened
@@ -161,10 +156,9 @@ def test_one_block_is_opened_by_its_name_with_the_keyboard_too(opened: Chrome) -
     assert len(boxes(opened)) == before
 
 
-def test_the_graph_is_zoomed_and_moved(browser: Chrome, file: Path) -> None:
+def test_the_graph_is_zoomed_and_moved(opened: Chrome) -> None:
     from selenium.webdriver import ActionChains, Keys
 
-    opened = load(browser, file)
     width = "return document.querySelector('#graph-view svg').getBoundingClientRect().width"
     scrolled = "return document.getElementById('graph-view').scrollTop"
     before = opened.execute_script(width)

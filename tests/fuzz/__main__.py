@@ -21,13 +21,14 @@ from typing import Any
 from tests.fuzz.calls import call
 from tests.fuzz.run import broken
 
-MAX_ADDRESSES = 8 * 2**30
-"""Bytes of addresses that a process may have: what a call is held to is far below."""
+MAX_BYTES = 8 * 2**30
+"""Bytes that a process may write to: what a call is held to is far below. Addresses that are only
+reserved, as by what draws pictures, are not counted."""
 
 
 def _work(seeds: Sequence[int], seconds: float, results: Connection) -> None:
     """Run seeds; send each before it is run, and what was wrong with it after."""
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESSES, MAX_ADDRESSES))
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_BYTES, MAX_BYTES))
     with tempfile.TemporaryDirectory() as folder:
         for seed in seeds:
             results.send((seed, None))
