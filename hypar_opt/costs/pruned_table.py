@@ -59,10 +59,6 @@ class PrunedTable:
         names = labels.among(states)
         return cls(states, node, edge, table.ends, cutoff, table.unit, table.resolution, names)
 
-    @property
-    def layers(self) -> int:
-        return len(self.node)
-
     @cached_property
     def max_total(self) -> int:
         """An upper bound on an assignment's cost: the highest charge of each node and edge."""

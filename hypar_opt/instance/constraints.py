@@ -23,7 +23,7 @@ from hypar_opt.costs.device_load import papers_loads, papers_memory
 from hypar_opt.costs.weights import constrained
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument, worded
-from hypar_opt.instance.least_loads import LeastLoads, Parts, axes_of, every_split, one_more
+from hypar_opt.instance.least_loads import LeastLoads, Parts, axes_of, level_splits, one_more
 from hypar_opt.instance.pins import Pin, columns_of
 from hypar_opt.integers import Integers, exact_dtype
 from hypar_opt.plan.problem import RUN_READINGS
@@ -417,7 +417,7 @@ class ConstraintSet:
                     f" {axes_of(layer, self._choices)}{remedy}"
                 )
         # At least one layout of a shared tensor has to be even; whole it always is.
-        splits = every_split(self._hierarchy.sizes, len(self._choices))
+        splits = level_splits(self._hierarchy.sizes, len(self._choices))
         even = [self._allowed_tensors(parts) for parts in splits]
         for layer, fits in zip(self._workload.nodes, np.any(even, axis=0), strict=False):
             if not fits:

@@ -320,7 +320,7 @@ def one_more(above: Parts, choice: int, size: int) -> Parts:
     return (*above[:choice], above[choice] * size, *above[choice + 1 :])
 
 
-def every_split(sizes: Sequence[int], choices: int) -> set[Parts]:
+def level_splits(sizes: Sequence[int], choices: int) -> set[Parts]:
     """Return the numbers of parts that each choice may have over levels of some sizes."""
     splits: set[Parts] = {(1,) * choices}
     for size in sizes:

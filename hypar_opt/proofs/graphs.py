@@ -329,9 +329,9 @@ class Cells:
 
     def refined_cells_up_to(self, threshold: int, buckets: Buckets) -> Cells:
         """Return cells that are single states in all assignments up to a threshold."""
-        from hypar_opt.solvers.elimination.optima import rows_at_most
+        from hypar_opt.solvers.elimination.optima import rows_within
 
-        rows = rows_at_most(threshold, buckets, self.sizes, 0, NEVER)
+        rows = rows_within(threshold, buckets, self.sizes, 0, NEVER)
         refined = []
         for layer, allowed, before in zip(self.layers, rows, self.refined, strict=True):
             cells, sizes = (

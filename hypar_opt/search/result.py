@@ -76,7 +76,7 @@ class SearchRequest:
         Called with the number of solved tables, and of all.
     deadline
         The end of the search; the time limit among the options is a duration.
-    known : (levels, layers)
+    incumbent : (levels, layers)
         A plan to return if a limit comes before a better one.
     uses_fallback
         Whether a level-by-level search provides a plan if a limit ends the search of all levels.
@@ -88,7 +88,7 @@ class SearchRequest:
     start: Assignments | None = None
     progress: Progress = silent
     deadline: Deadline = NEVER
-    known: Assignments | None = None
+    incumbent: Assignments | None = None
     uses_fallback: bool = True
 
     @property

@@ -21,7 +21,7 @@ from hypar_opt.search.free_modes import fastest_training
 from hypar_opt.search.memory.modes import TrainingMode
 from hypar_opt.search.result import part_of
 from hypar_opt.search.simplices import bisected, initial_cover, integer_shares, weights_near
-from hypar_opt.solvers.elimination.classes import classes_at_most
+from hypar_opt.solvers.elimination.classes import classes_within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -107,7 +107,7 @@ def shared_out(
     share, shortest, plan = best_share(finding, solve)
     statistics: list[Mapping[str, float]] = [] if shortest is None else [{LEAST: float(shortest)}]
     instance, progress = instance.with_share(share), part_of(search.progress, 1, 2)
-    return replace(search, instance=instance, progress=progress, known=plan), statistics
+    return replace(search, instance=instance, progress=progress, incumbent=plan), statistics
 
 
 def step_of(problem: ProblemFields) -> int:
@@ -250,7 +250,7 @@ class _ShareSearch:
                 lowest, near = bound, best
             if (table := at_corner.cached_classes) is not None and limit is not None:
                 units = floor(limit * table.resolution)
-                class_states.append(classes_at_most(table, units, self._search.deadline))
+                class_states.append(classes_within(table, units, self._search.deadline))
         if not fits:
             self._try(middle)
         states = np.logical_or.reduce(class_states) if class_states else part.states

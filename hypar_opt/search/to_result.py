@@ -147,8 +147,8 @@ def _best_fallback(
     plans: dict[str | None, Assignments] = {None: tuple(rows)} if solved == levels else {}
     if search.start:
         plans["the plan to start from"] = search.start
-    if search.known:
-        plans["the best of the search of shares"] = search.known
+    if search.incumbent:
+        plans["the best of the search of shares"] = search.incumbent
     for nodes in levelwise:
         plans["the levelwise plan"] = tuple(map(search.layers_of, nodes))
     baselines = search.instance.workload.baselines

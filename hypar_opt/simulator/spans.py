@@ -16,7 +16,6 @@ from hypar_opt.simulator.tasks import (
     GRADIENT_STREAM,
     ExchangeTask,
     Task,
-    is_overlapped,
 )
 
 
@@ -68,11 +67,6 @@ class Span:
     def steps(self) -> str:
         """What the exchanges do, without repetition, as ``"all-gather + all-reduce"``."""
         return " + ".join(dict.fromkeys(task.step for task in self.exchanges if task.step))
-
-    @property
-    def is_overlapped(self) -> bool:
-        """Whether its task ran overlapped with those of the foreground."""
-        return any(map(is_overlapped, self.tasks))
 
     @property
     def stream(self) -> int:

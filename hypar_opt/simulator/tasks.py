@@ -189,11 +189,6 @@ def rounds_of(tasks: Sequence[Task]) -> Iterator[MessageRound]:
             yield from task.rounds
 
 
-def is_overlapped(task: Task) -> bool:
-    """Return whether a task runs overlapped with the tasks of the foreground."""
-    return task.stream != FOREGROUND
-
-
 def stream_count(tasks: Sequence[Task]) -> int:
     """Return how many streams an accelerator has."""
     return 1 + max((task.stream for task in tasks), default=FOREGROUND)

@@ -27,7 +27,7 @@ from hypar_opt.search.levelwise import level_by_level
 from hypar_opt.search.result import SearchRequest, SearchResult
 from hypar_opt.search.shares import GAP, LEAST, shared_out
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
-from hypar_opt.solvers.elimination.classes import classes_at_most
+from hypar_opt.solvers.elimination.classes import classes_within
 from hypar_opt.step.shares import Share
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, PART_WORDS
 from tests.slow import slow_after
@@ -108,7 +108,7 @@ def test_the_search_finds_the_least_of_all_plans_at_shares_and_bounds_those_betw
     assert joint(request(instance)).bound == min(costs)
     # No plan of at most some cost has states that are left out.
     table, most = instance.classes(NEVER), rng.choice(sorted(costs)[:9])
-    left = classes_at_most(table, int(most * table.resolution), NEVER)
+    left = classes_within(table, int(most * table.resolution), NEVER)
     for plan in itertools.compress(plans, [own <= most for own in costs]):
         rows = np.array(nodes_of(instance.workload, cost, plan, None, rule=instance.rule))
         columns = (table.states[:, :, None] == rows[:, None]).all(axis=0).argmax(axis=0)
@@ -367,8 +367,8 @@ def test_a_limit_leaves_the_plan_that_is_known_at_the_best_shares() -> None:
         return solved[0]
 
     found, [least] = shared_out(search, once, joint=True)
-    assert found.known == solved[0].assignments
+    assert found.incumbent == solved[0].assignments
     assert least == {LEAST: 0}  # nothing bounds the shares between those tried
     stopped = joint(replace(found, deadline=Deadline.after(-1.0), uses_fallback=False))
-    assert stopped.assignments == found.known
+    assert stopped.assignments == found.incumbent
     assert stopped.found_by == "the best of the search of shares"

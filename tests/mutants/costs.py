@@ -308,8 +308,8 @@ COSTS = (
     Mutant(
         "a pruned model leaves out plans that cost its cutoff",
         "solvers/elimination/pruning",
-        "columns_at_most(table, cost, deadline)",
-        "columns_at_most(table, cost - 1, deadline)",
+        "columns_within(table, cost, deadline)",
+        "columns_within(table, cost - 1, deadline)",
         ("solvers/test_pruning",),
     ),
     Mutant(

@@ -42,7 +42,7 @@ from hypar_opt.simulator.memory import counted_memory, reserved_by
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.elimination import order
 from hypar_opt.solvers.elimination.buckets import PairwiseCharges, eliminate
-from hypar_opt.solvers.elimination.optima import rows_at_most
+from hypar_opt.solvers.elimination.optima import rows_within
 from hypar_opt.solvers.elimination.order import elimination_order
 from hypar_opt.step.holds import KEPT, WeightBytes, step_holds
 from hypar_opt.step.states import states_from_rows
@@ -617,12 +617,12 @@ def test_rows_of_assignments_are_refused_where_they_have_too_many_entries(
     )
     sizes = charges.sizes
     buckets = eliminate(charges, elimination_order(sizes, tuple(charges.pairs)), NO_LIMIT)
-    rows = rows_at_most(10**3, buckets, sizes, 0, NO_LIMIT)
+    rows = rows_within(10**3, buckets, sizes, 0, NO_LIMIT)
     kept = {id(own): own.choices.size + own.minima.size for own in rows}
     assert sum(kept.values()) > 300
     monkeypatch.setattr(order, "MAX_ENTRIES", entries)
     with pytest.raises(RefusedError, match="at most"):
-        rows_at_most(10**3, buckets, sizes, 0, NO_LIMIT)
+        rows_within(10**3, buckets, sizes, 0, NO_LIMIT)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.machine import TaskSpan
 from hypar_opt.simulator.run import run
-from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task, is_overlapped
+from hypar_opt.simulator.tasks import FOREGROUND, ComputeTask, ExchangeTask, Task
 from tests.simulator import (
     all_reduce,
     exchange,
@@ -211,7 +211,7 @@ def test_no_task_starts_before_its_operands_have_arrived(
         now = 0.0
         for span in spans:
             task = tasks[span.task]
-            behind = is_overlapped(task)
+            behind = task.stream != FOREGROUND
             assert span.start >= now if behind else span.start == now
             now = now if behind else span.end
             if isinstance(task, ComputeTask):

@@ -22,7 +22,7 @@ import numpy as np
 
 from hypar_opt.integers import exact_dtype
 from hypar_opt.search.memory.relaxation import LayerModes, Pick
-from hypar_opt.solvers.elimination.classes import columns_at_most
+from hypar_opt.solvers.elimination.classes import columns_within
 from hypar_opt.solvers.loaded_graph import LoadedGraph, edges_between
 from hypar_opt.solvers.within_load import cheapest_within
 
@@ -155,7 +155,7 @@ class KBest:
         cache: dict[Hashable, list[RemainingColumn]] = {}
         of_nodes = []
         for node, (columns, bounds) in enumerate(
-            columns_at_most(table, limit, modes.search.deadline, _ROWS)
+            columns_within(table, limit, modes.search.deadline, _ROWS)
         ):
             kinds = [int(of_block.kinds[node]) for of_block in modes.node_modes]
             key = *kinds, columns.tobytes(), *bounds.tolist()

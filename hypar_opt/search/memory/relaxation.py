@@ -31,7 +31,7 @@ from hypar_opt.costs.kinds import index_by_key
 from hypar_opt.costs.node_modes import Amount, NodeModes, by_state, with_block_choice
 from hypar_opt.costs.state_classes import ChargeCache, ClassTable
 from hypar_opt.costs.state_table import StateTable
-from hypar_opt.instance.least_loads import every_split
+from hypar_opt.instance.least_loads import level_splits
 from hypar_opt.search.free_modes import FreeModes, spread, updates_take_time
 from hypar_opt.search.memory.modes import TrainingMode
 from hypar_opt.search.result import SearchRequest
@@ -323,7 +323,7 @@ class LayerModes:
     def load_bound(self) -> int:
         """A lower bound on what a plan holds all the time, in bytes of all accelerators."""
         choices = len(self.first.instance.workload.choices)
-        splits = every_split(self.first.load.hierarchy.sizes, choices)
+        splits = level_splits(self.first.load.hierarchy.sizes, choices)
         # The mode that shards and recomputes most holds least.
         modes = [self._mode(*words[-1]) for words in self._words]
         certain = [_certain(mode.whole_load) for mode in modes]

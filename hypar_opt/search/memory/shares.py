@@ -53,12 +53,12 @@ def search_within_memory(
     problem = request.instance.problem
     if problem.device_memory is None or not share_left_open(problem):
         return within_memory(at_shares, solve)
-    if at_shares.known is None:  # not searched
+    if at_shares.incumbent is None:  # not searched
         with suppress(InfeasibleError, NothingFitsError):
             return within_memory(at_shares, solve)
     else:
         fastest = TrainingMode.of(at_shares, fastest_training(at_shares.instance))
-        plan = SearchResult(at_shares.known, Status.FEASIBLE, "joint", None)
+        plan = SearchResult(at_shares.incumbent, Status.FEASIBLE, "joint", None)
         if fastest.counted(plan).fits:
             return within_memory(at_shares, solve)
     best: CountedPlan | None = None

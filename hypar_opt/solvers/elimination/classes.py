@@ -152,7 +152,7 @@ def _by_coarsest(table: ClassTable, deadline: Deadline) -> Restricted:
     return restricted
 
 
-def classes_at_most(table: ClassTable, threshold: int, deadline: Deadline) -> NDArray[np.bool_]:
+def classes_within(table: ClassTable, threshold: int, deadline: Deadline) -> NDArray[np.bool_]:
     """Return the states, ``(nodes, states)``, whose classes occur in assignments up to a cost.
 
     All states if that is hard to compute. Raises NoAnswerError if the deadline passes.
@@ -187,7 +187,7 @@ def _left(
     classes
         The coarsest classes.
     most_rows
-        As in `rows_at_most`.
+        As in `rows_within`.
 
     Returns
     -------
@@ -278,13 +278,13 @@ def _states_of(table: ClassTable, partition: Partition, classes: Columns) -> Col
     return columns
 
 
-def columns_at_most(
+def columns_within(
     table: ClassTable, threshold: int, deadline: Deadline, most_rows: int | None = None
 ) -> list[tuple[NDArray[np.intp], Integers]]:
     """Return each node's states that may be in an assignment of at most a threshold.
 
     Beside each is a lower bound on the cost of an assignment that has it. `most_rows` as
-    `rows_at_most`.
+    `rows_within`.
 
     Raises
     ------

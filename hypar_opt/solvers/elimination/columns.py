@@ -19,7 +19,7 @@ from hypar_opt.solvers.elimination.buckets import (
     traced_back,
 )
 from hypar_opt.solvers.elimination.graph import graph_of
-from hypar_opt.solvers.elimination.optima import canonical_optimum, rows_at_most
+from hypar_opt.solvers.elimination.optima import canonical_optimum, rows_within
 from hypar_opt.solvers.elimination.solve import of_pairs, order_of_graph
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ class Restricted:
     ) -> list[tuple[NDArray[np.intp], Integers]]:
         """Return the columns of each node that occur in an assignment of at most a cost.
 
-        Beside each is the least cost of such an assignment. `most_rows` as `rows_at_most`.
+        Beside each is the least cost of such an assignment. `most_rows` as `rows_within`.
         """
         sizes = [len(self.columns[node]) for node in self.free]
-        rows = rows_at_most(threshold - self.constant, self.buckets, sizes, 0, deadline, most_rows)
+        rows = rows_within(threshold - self.constant, self.buckets, sizes, 0, deadline, most_rows)
         optimum = np.array([self.objective], object)
         columns = [(column, optimum) for column in self.columns]
         # Buckets of one kind share their rows.

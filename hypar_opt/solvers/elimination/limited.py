@@ -26,7 +26,7 @@ from hypar_opt.costs.state_classes import ClassTable, Partition
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.integers import exact_dtype
 from hypar_opt.solvers.base import FIRST_STEP, MEMORY, SolveResult, Status
-from hypar_opt.solvers.elimination.classes import columns_at_most, solve_classes
+from hypar_opt.solvers.elimination.classes import columns_within, solve_classes
 from hypar_opt.solvers.feasibility import allowed_choices
 from hypar_opt.solvers.loaded_graph import LoadedGraph, edges_between, narrow_order
 from hypar_opt.solvers.within_load import LabelledGraph
@@ -318,7 +318,7 @@ class _Limited:
         """
         table, kinds = self.table, self.table.node_kinds
         columns = [
-            column for column, _ in columns_at_most(self._priced(self.price), cutoff, self.deadline)
+            column for column, _ in columns_within(self._priced(self.price), cutoff, self.deadline)
         ]
         if not all(map(len, columns)):
             return _Leftover(cutoff, capacities, columns, (), None)

@@ -49,7 +49,7 @@ def canonical_optimum(
         If the deadline passes.
     """
     lowest = buckets.minimum(function)
-    optima = _Optima(buckets, sizes, rows_at_most(lowest, buckets, sizes, function, deadline))
+    optima = _Optima(buckets, sizes, rows_within(lowest, buckets, sizes, function, deadline))
     choices = [0] * len(sizes)
     for layer in range(len(sizes) - 1, -1, -1):
         deadline.check()
@@ -57,7 +57,7 @@ def canonical_optimum(
     return choices
 
 
-def rows_at_most(
+def rows_within(
     cutoff: int,
     buckets: Buckets,
     sizes: Sequence[int],

@@ -8,7 +8,7 @@ import numpy as np
 
 from hypar_opt.errors import InfeasibleError, RefusedError
 from hypar_opt.solvers.base import FIRST_STEP, MEMORY, Status
-from hypar_opt.solvers.elimination.classes import columns_at_most, solve_classes
+from hypar_opt.solvers.elimination.classes import columns_within, solve_classes
 
 if TYPE_CHECKING:
     from hypar_opt.costs.state_classes import ClassTable
@@ -40,7 +40,7 @@ def pruned_states(table: ClassTable, max_columns: int, deadline: Deadline) -> tu
     """
 
     def states_below(cost: int) -> Columns:
-        return [columns for columns, _ in columns_at_most(table, cost, deadline)]
+        return [columns for columns, _ in columns_within(table, cost, deadline)]
 
     result = solve_classes(table, deadline, canonical=False)
     if result.status is Status.INFEASIBLE:
