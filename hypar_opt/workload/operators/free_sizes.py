@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -85,7 +86,8 @@ class FreeSizes:
         Raises
         ------
         RefusedError
-            If both are sums of several sizes, or they are different constants.
+            If both are sums of several sizes, they are different constants, or a constant is no
+            multiple of the other's coefficients.
         """
         one, other = self._resolved(one), self._resolved(other)
         if one == other:
@@ -97,6 +99,12 @@ class FreeSizes:
             if not any(number % count for number in total.values()):
                 self._value[key] = {other: number // count for other, number in total.items()}
                 return
+        if len(one) == len(other) == 1 and len({None, *one, *other}) == 3:
+            multiple, common = math.lcm(*one.values(), *other.values()), self.free()
+            for ((key, count),) in (one.items(), other.items()):
+                if key is not None:
+                    self._value[key] = times(common, multiple // count)
+            return
         raise RefusedError(f"layer {layer!r} ties sizes for which no small ones are known")
 
     def tie(self, layer: str, owner: str, read: Size, written: Size) -> None:
@@ -112,6 +120,11 @@ class FreeSizes:
             count * (1 if key is None else self._defaults[key])
             for key, count in self._resolved(size).items()
         )
+
+    def number(self, size: Size) -> int | None:
+        """Return a size as a number, if the equations determine it."""
+        resolved = self._resolved(size)
+        return resolved.get(None, 0) if set(resolved) <= {None} else None
 
     def _resolved(self, size: Size) -> Size:
         while True:

@@ -106,17 +106,19 @@ class Unflatten(Weightless):
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
         (read,), extent = reads, (self.height, self.width)
         if read.tokens is None:
+            features = small.number(read.channels)
+            if features is not None:
+                width = math.gcd(features, self.width)
+                extent = math.gcd(features // width, self.height), width
             channels = small.free()
             small.equate(read.channels, times(channels, math.prod(extent)), self.name)
-            return SmallMap(channels, None, extent), {}
-        tokens = small.of(read.tokens)
-        if tokens != math.prod(extent):
-            width = math.gcd(tokens, self.width)
-            extent = tokens // width, width
-        return (
-            SmallMap(read.channels, None, extent),
-            {"height": constant(extent[0]), "width": constant(extent[1])},
-        )
+        else:
+            channels, tokens = read.channels, small.of(read.tokens)
+            if tokens != math.prod(extent):
+                width = math.gcd(tokens, self.width)
+                extent = tokens // width, width
+        sizes = dict(zip(("height", "width"), map(constant, extent), strict=True))
+        return SmallMap(channels, None, extent), sizes
 
 
 class Shuffle(Weightless):
