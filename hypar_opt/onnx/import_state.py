@@ -257,7 +257,7 @@ class ImportState:
         weights = LayerWeights(name, vectors=vectors, added=0 if norm.scale else channels)
         sizes = self.layer(source).sizes
         origin = norm.node or node
-        dims = self.layer(source).dims or bare.dims
+        dims = self.layer(source).dims
         layer = Layer("norm", keys, [source], sizes, origin, weights, dims=dims, is_nameless=True)
         return Features(self.emit_unique(layer).source, bare.dims, only=features.only)
 
@@ -379,10 +379,10 @@ class ImportState:
             raise node.refuse(f"permutes channels, as {_shown(digits)} of {channels}")
         source = self.read(features, node)
         keys = {"groups": outer.size}
-        shuffle = Layer("shuffle", keys, [source], self.layer(source).sizes, node)
         new = {inner: Digit("c", inner.size, outer.size), outer: Digit("c", outer.size)}
         dims = tuple(merged(new.get(digit, digit) for digit in dim) for dim in features.dims)
-        return Features(self.emit_unique(shuffle).source, dims, only=features.only)
+        shuffle = Layer("shuffle", keys, [source], self.layer(source).sizes, node, dims=dims)
+        return self.emit_unique(shuffle)._replace(only=features.only)
 
     def as_tokens(self, features: Features, node: OnnxNode, *, in_parts: bool = False) -> Features:
         """Return an image as tokens if its rows and columns are one dimension; else unchanged.
@@ -454,6 +454,7 @@ class ImportState:
         sizes = {"c": extent(channels), "h": height, "w": width}
         source = self.read(features, node)
         dims = [whole_dim(axis, size) for axis, size in sizes.items()]
+        dims[0] = channels if layer.is_tokens else dims[0]  # in the order that tokens have them
         image = self.emit_unique(Layer(kind, keys, [source], sizes, node))
         places = dims if len(features.dims) == 4 else [dims[0], dims[2]]
         return Features(image.source, (features.dims[0], *places), only=features.only)

@@ -57,9 +57,9 @@ def batch_norm(state: ImportState, node: OnnxNode) -> Features:
 
 
 def _map(state: ImportState, node: OnnxNode) -> Features:
-    """Return a map whose dimension 1 holds the channels; the input becomes an image."""
+    """Return a map whose dimension 1 holds the channels in order; the input becomes an image."""
     state.name_image(state.seen(node.inputs[0]))
-    return state.settled(node.inputs[0], node)
+    return state.ordered(state.settled(node.inputs[0], node), node)
 
 
 def channel_norm(state: ImportState, node: OnnxNode) -> Features:
