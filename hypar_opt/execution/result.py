@@ -72,7 +72,8 @@ class RunResult(Documented):
     values, gradients
         The largest difference from one device's: of any layer's output, of any gradient,
         relative to the tensor's largest element, or to a ten-thousandth of the largest element
-        of all tensors if that is more. None if the backend does not compare them.
+        of all tensors, or to a millionth, if that is more. None if the backend does not compare
+        them.
     tolerance
         The largest difference that still agrees.
     bias_bytes
@@ -191,7 +192,8 @@ def largest_difference(compared: Iterable[tuple[Array, Iterable[tuple[Array, Arr
     """
     tensors = [(float(np.abs(whole).max(initial=0.0)), pairs) for whole, pairs in compared]
     # Tensors that are zero up to rounding are no reference for relative errors: see `RunResult`.
-    floor = 1e-4 * max((largest for largest, _ in tensors), default=0.0)
+    # All gradients are where nothing trains, as below a norm of single values.
+    floor = max(1e-6, 1e-4 * max((largest for largest, _ in tensors), default=0.0))
     difference = 0.0
     for largest, pairs in tensors:
         for part, block in pairs:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.costs.base import lacked_choices
 from hypar_opt.errors import InfeasibleError, RefusedError
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
@@ -212,7 +213,7 @@ def test_all_exact_solvers_find_the_best_of_all_plans(seed: int) -> None:
     if seed % 8:
         network = graph(rng, rng.choice([1, 2, 3]), most=3)
         sizes = rng.choice([(2, 2), (2, 3), (3, 2)])
-    tokens = any(maps.output.tokens for maps in network.maps())
+    tokens = not lacked_choices(workload_of(network, 1, WITH_TOKENS))
     every = WITH_TOKENS if seed % 8 else WITH_EXPERTS
     choices = rng.choice([every, ("data", "model", "tokens")]) if tokens else CHOICES
     asked: Any = {"batch": rng.choice([1, 2, 4, 6]), "hierarchy": sizes, "choices": choices}

@@ -15,10 +15,12 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.step.readings import READINGS
 from hypar_opt.studies.random_networks import random_graph
+from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import Choice
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.words import choices_of_kind
 from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.tensors import workload_of
 from tests.strategies.plans import Asked, Rows, totals_of
 
 GRAPH_READINGS = ("executed", "executed", "text", "tables", "figures")
@@ -27,10 +29,11 @@ GRAPH_READINGS = ("executed", "executed", "text", "tables", "figures")
 def has_charges(network: ho.Network, reading: str) -> bool:
     """Whether a reading has a charge for all of a network's layers.
 
-    Tensor parallelism has all parts read the few numbers that sines are of, as the output choice
-    does, for which some readings have none.
+    Tensor parallelism has all parts read the few numbers that sines are of, and what a gate has one
+    of for all channels, as the output choice does, for which some readings have none.
     """
-    reads_whole = any(layer.kind == "sinusoid" for layer in network.layers)
+    layouts = workload_of(network, 1, CHOICES[:2]).layouts
+    reads_whole = (layouts.inputs < FIRST_SPLIT).any()
     return not reads_whole or READINGS[reading].input_error is not None
 
 
