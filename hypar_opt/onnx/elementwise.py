@@ -413,6 +413,7 @@ def _with_tables(
 ) -> Features:
     """Return tokens with a learned table added, one row per position."""
     features = state.as_tokens(state.settle(features, node), node)
+    features = state.ordered(features, node)
     layer = state.layer(features.source)
     if not layer.is_tokens:
         return features

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from hypar_opt.errors import InputError
-from hypar_opt.onnx.axes import merged, unrolled, whole_dim
+from hypar_opt.onnx.axes import POSITIONS, axes_of, digits_of, merged, unrolled, whole_dim
 from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.losses import end_in_a_loss
@@ -86,13 +87,28 @@ def _written(state: ImportState, node: OnnxNode, features: Features) -> Features
         state.note(node, "copies of the map in the output")
     if unrolled(features.dims) != tuple(map(merged, features.dims)):
         state.note(node, "the roll of the output's positions")
-    try:
+    elif not features.taken and not _has_positions_in_order(state, features):
+        state.note(node, "the order of the positions in the output")
+    with suppress(InputError):
         if state.layer(features.source).is_image:
             features = state.as_image(features, node)
-        return state.ordered(features, node)
-    except InputError:
-        state.note(node, "the order of the channels in the output")
-        return features
+        ordered = state.ordered(features, node)
+        if ordered.source == features.source or not state.layer(features.source).operator.ends:
+            return ordered
+    state.note(node, "the order of the channels in the output")
+    return features
+
+
+def _has_positions_in_order(state: ImportState, features: Features) -> bool:
+    """Whether positions follow one another as in a layer's map, however they are viewed."""
+    sizes = state.layer(features.source).sizes
+    whole = {axis: whole_dim(axis, sizes[axis]) for axis in sorted(POSITIONS & sizes.keys())}
+    pixels = merged(digit for dim in whole.values() for digit in dim)
+    for dim in features.dims:
+        positions = merged(digit for digit in dim if digit.axis in whole)
+        if len(axes_of([positions])) > 1 and positions != pixels:
+            return False
+    return all(digits_of(axis, features.dims) in ((), dim) for axis, dim in whole.items())
 
 
 def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
