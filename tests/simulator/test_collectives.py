@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.costs.time import TimeCost
-from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.array import COLLECTIVES, Array
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import total_cost
@@ -121,6 +121,16 @@ def test_gradients_of_any_number_of_accelerators(p: int, messages: int, collecti
     plan = ho.solve(one_layer(), solver="data", array=found, batch=p, cost="time")
     moved = Fraction(2 * (p - 1), p) * 4 * FEATURES * UNITS
     assert all_alike(plan) == pytest.approx(float(messages * ALPHA + moved * BETA), rel=1e-9)
+
+
+def test_each_algorithm_takes_a_time_of_its_own_on_a_torus() -> None:
+    """An algorithm without rounds of its own would be that of another name."""
+    link = {"bandwidth": "64 B/s", "latency": "2 ms"}
+    torus = array({"kind": "torus", "shape": [4, 4], "link": link})
+    plan = plan_of_one(torus, "data", "executed")
+    seconds = [ho.simulate(plan, collective=name).seconds for name in COLLECTIVES]
+    for one, other in itertools.combinations(seconds, 2):
+        assert one != pytest.approx(other)
 
 
 def layers_of(*units: int) -> ho.Network:
