@@ -66,10 +66,10 @@ def arguments(text: str) -> Values:
                 for n, word in enumerate(part):
                     if word.startswith("--"):
                         has = n + 1 < len(part) and not part[n + 1].startswith("--")
-                        value: str | bool = part[n + 1] if has else True
+                        setting: str | bool = part[n + 1] if has else True
                         name = prefix + word.removeprefix("--")
                         assert name not in values, f"{name} is said twice"
-                        values[name] = int(value) if str(value).isdigit() else value
+                        values[name] = int(setting) if str(setting).isdigit() else setting
     return values
 
 
