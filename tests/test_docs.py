@@ -11,13 +11,22 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.execution.settings import FRAMEWORKS
+from hypar_opt.hardware.array import COLLECTIVES
+from hypar_opt.hardware.topologies import TOPOLOGIES
+from hypar_opt.simulator.streams import OVERLAPS
+from hypar_opt.solvers import SOLVERS
+from hypar_opt.step.readings import READINGS
 from hypar_opt.units import format_bytes
+from hypar_opt.workload.operators import OPERATORS
+from hypar_opt.workload.parallelism import SCHEDULES
 from tests.cli.shell import command, written
 from tests.commands import ended, forked
 
@@ -160,6 +169,27 @@ def test_pages_that_the_code_names_exist() -> None:
     }
     assert len(named) > 50
     assert [(file, name) for file, name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("array-format", TOPOLOGIES.built_in_names()),
+        ("collectives", COLLECTIVES),
+        ("collectives", OVERLAPS),
+        ("frameworks", FRAMEWORKS),
+        ("model", READINGS),
+        ("network-format", OPERATORS.built_in_names()),
+        ("solvers", SOLVERS.built_in_names()),
+        ("stages", SCHEDULES),
+        ("torch", SCHEDULES),
+    ],
+)
+def test_a_page_has_a_row_for_each_name(page: str, names: Iterable[str]) -> None:
+    """In the first cell of a table, or as an entry of a list."""
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    firsts = re.findall(r"^(?:\| |- )([^|\n]*)", text, re.M)
+    assert {*names} <= {name for first in firsts for name in re.findall(r"`([^`]+)`", first)}
 
 
 def test_the_architecture_has_every_floor_and_every_room() -> None:

@@ -86,9 +86,11 @@ def _names_in(module: str, table: str) -> Completion:
 
 
 arrays = _names_in("hypar_opt.hardware.arrays", "names")
+collectives = _names_in("hypar_opt.hardware.array", "COLLECTIVES")
 costs = _names_in("hypar_opt.costs", "COSTS")
 frameworks = _names_in("hypar_opt.execution.settings", "FRAMEWORKS")
 formats = _names_in("hypar_opt.execution.formats", "FORMATS")
+overlaps = _names_in("hypar_opt.simulator.streams", "OVERLAPS")
 readings = _names_in("hypar_opt.step.readings", "READINGS")
 solvers = _names_in("hypar_opt.solvers", "SOLVERS")
 

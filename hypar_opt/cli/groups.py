@@ -20,6 +20,7 @@ from hypar_opt.cli.options import (
     solving_option,
     step_option,
 )
+from hypar_opt.workload.parallelism import GATHERED, RECOMPUTED, SHARDED
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -222,7 +223,7 @@ class RunningOptions:
             help="All-reduce algorithm: pairwise (the paper's); ring (of a torus, those of all"
             " dimensions at once); one-ring; or hierarchical (a ring for each level of the"
             " hardware, in turn). Default: the array's.",
-            autocompletion=completion.one_of("pairwise", "ring", "one-ring", "hierarchical"),
+            autocompletion=completion.collectives,
         ),
     ] = None
     overlap: Annotated[
@@ -232,7 +233,7 @@ class RunningOptions:
             " gradients, with the rest of the backward pass); branches (every exchange, with"
             " all that does not depend on it); or prefetch (a block's weights, gathered with the"
             " block before it, and gradients). Default: the array's, or none.",
-            autocompletion=completion.one_of("none", "gradient", "branches", "prefetch"),
+            autocompletion=completion.overlaps,
         ),
     ] = None
 
@@ -256,7 +257,7 @@ class TrainingOptions:
             " its scores); op (in the network's blocks, everything but attention and products with"
             " weights: norms, activations, gates, sums); or full (all layers of the blocks). By"
             " layer or block: none,decoder.0=full.",
-            autocompletion=completion.one_of("none", "selective", "op", "full"),
+            autocompletion=completion.one_of(*RECOMPUTED),
         ),
     ] = None
     shard: Annotated[
@@ -268,7 +269,7 @@ class TrainingOptions:
             " these levels only and replicates above them; state+weights@H4-H6 also shards the"
             " state above; weights@node shards inside the nodes. By layer or block:"
             " state,head=weights.",
-            autocompletion=completion.one_of("none", "state", "gradients", "weights"),
+            autocompletion=completion.one_of(*SHARDED),
         ),
     ] = None
     schedule: Annotated[str | None, options.SCHEDULE] = None
@@ -280,7 +281,7 @@ class TrainingOptions:
             " that they read, or kept as its writer stored it, such as by token, and gathered"
             " again in the backward pass: once or again. By writer or block: once,decoder=again."
             " Default: once; with --degrees of tensor parallelism again.",
-            autocompletion=completion.one_of("once", "again"),
+            autocompletion=completion.one_of(*GATHERED),
         ),
     ] = None
     reduce_bytes: Annotated[int | None, options.REDUCE_BYTES] = None

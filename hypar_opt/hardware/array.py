@@ -199,11 +199,12 @@ class Array(Documented, Document):
         return 1.0 if self.overlap_efficiency is None else self.overlap_efficiency
 
     def in_lockstep(self, overlap: str) -> bool:
-        """Return whether accelerators run in lockstep in a step of any plan.
+        """Return whether accelerators are known to run in lockstep in a step of any plan.
 
         They do if all messages of an exchange cross equally many links and share them with equally
         many others, even if two exchanges are under way. On a torus or mesh that is known only for
-        single exchanges, at levels of two parts and around whole dimensions.
+        single exchanges, at levels of two parts and around whole dimensions; on a graph, or a
+        topology of a package that is no grid, never.
 
         Parameters
         ----------
@@ -219,7 +220,9 @@ class Array(Documented, Document):
             return pairwise
         if kind == "nodes":
             return pairwise or self.collective == "hierarchical" or len(self._levels) == 1
-        if overlap != "none" or (self.collective == "one-ring" and len(self._levels) > 1):
+        if self.topology.grid() is None or overlap != "none":
+            return False
+        if self.collective == "one-ring" and len(self._levels) > 1:
             return False
         closed = kind in ("torus", "ring")
         return all(

@@ -160,8 +160,8 @@ def _bias(*, there: bool) -> dict[str, bool]:
     return {"bias": True} if there else {}
 
 
-def _layer(name: str, kind: str, **own: object) -> dict[str, object]:
-    return {"name": name, "kind": kind, **own}
+def _layer(name: str, kind: str, **keys: object) -> dict[str, object]:
+    return {"name": name, "kind": kind, **keys}
 
 
 _SIGNATURE = signature(gpt).parameters

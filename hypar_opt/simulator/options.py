@@ -32,8 +32,8 @@ class RunOptions(Frozen):
     Parameters
     ----------
     collective
-        The algorithm of all-reduces, reduce-scatters and all-gathers: ``pairwise``, the
-        paper's, ``ring``, ``one-ring`` or ``hierarchical``; None for the array's own.
+        The algorithm of all-reduces, reduce-scatters and all-gathers, one of
+        `hypar_opt.hardware.array.COLLECTIVES`; None for the array's own.
     overlap
         ``none``; ``gradient``: gradients are all-reduced while later tasks run; ``branches``:
         every exchange overlaps whatever does not wait for it, such as another branch's

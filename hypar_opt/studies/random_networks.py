@@ -1,4 +1,4 @@
-"""Random networks, valid by construction: chains, and graphs of every kind of layer."""
+"""Random networks, valid by construction: chains, and graphs of most kinds of layers."""
 
 from __future__ import annotations
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from typer.core import TyperOption
+from typer._click import Context
+from typer.core import TyperCommand, TyperOption
 
 from hypar_opt.cli.commands import SUMMARIES, _imported
+from hypar_opt.hardware.array import COLLECTIVES
+from hypar_opt.simulator.streams import OVERLAPS
+from hypar_opt.workload.parallelism import GATHERED, RECOMPUTED, SCHEDULES, SHARDED
 from tests.cli.shell import Shell
 
 COMMANDS = [name for name in SUMMARIES if name != "list"]
@@ -43,6 +47,28 @@ def test_a_help_has_the_options_that_most_need_and_all_on_request(
 def test_all_options_are_those_of_a_help_that_follows_arguments(shell: Shell) -> None:
     full = shell.output("solve", "--help", "all")
     assert shell.output("solve", "vgg-a", "--batch", "4", "--help", "all") == full
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("collective", COLLECTIVES),
+        ("overlap", OVERLAPS),
+        ("schedule", SCHEDULES),
+        ("recompute", RECOMPUTED),
+        ("shard", SHARDED),
+        ("gather", GATHERED),
+    ],
+)
+def test_an_option_has_each_of_its_words_in_its_help_and_completes_them(
+    name: str, words: tuple[str, ...]
+) -> None:
+    option = next(one for one in _imported("simulate")["params"] if one.name == name)
+    completed = [
+        item.value for item in option.shell_complete(Context(TyperCommand("simulate")), "")
+    ]
+    assert tuple(completed) == words
+    assert {*words} <= {*re.findall(r"[\w-]+", option.help)}
 
 
 @pytest.mark.parametrize("width", [60, 80])

@@ -32,12 +32,12 @@ class Trained(NamedTuple):
 def assignments(text: str) -> Values:
     """Return what a Python module's function sets, by attribute; calls as text."""
     (function,) = [x for x in ast.parse(text).body if isinstance(x, ast.FunctionDef)]
-    (own,) = [x.arg for x in function.args.args]
+    (parameter,) = [x.arg for x in function.args.args]
     values: Values = {}
     for line in function.body:
         if isinstance(line, ast.Assign):
             (target,) = line.targets
-            name = ast.unparse(target).removeprefix(f"{own}.")
+            name = ast.unparse(target).removeprefix(f"{parameter}.")
             try:
                 value = ast.literal_eval(line.value)
             except ValueError:
@@ -66,10 +66,10 @@ def arguments(text: str) -> Values:
                 for n, word in enumerate(part):
                     if word.startswith("--"):
                         has = n + 1 < len(part) and not part[n + 1].startswith("--")
-                        said: str | bool = part[n + 1] if has else True
+                        setting: str | bool = part[n + 1] if has else True
                         name = prefix + word.removeprefix("--")
                         assert name not in values, f"{name} is said twice"
-                        values[name] = int(said) if str(said).isdigit() else said
+                        values[name] = int(setting) if str(setting).isdigit() else setting
     return values
 
 
@@ -100,7 +100,7 @@ PARSERS: dict[str, Callable[[str], Values]] = {
 }
 
 
-def own(values: Values) -> Values:
+def framework_values(values: Values) -> Values:
     """Return the framework's own values: those that a table of keys has."""
     return {k: v for k, v in values.items() if not k.startswith(("$", "torchrun."))}
 

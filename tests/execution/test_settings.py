@@ -23,7 +23,7 @@ from hypar_opt.workload.parallelism import RECOMPUTED
 from tests import slow
 from tests.cli.shell import command
 from tests.execution.settings_keys import KEYS
-from tests.execution.settings_readers import PARSERS, READERS, Values, own
+from tests.execution.settings_readers import PARSERS, READERS, Values, framework_values
 
 NAMES = ("LLaMA 2 70B", 'a "quoted" name', "it's \\ back", "two\nlines # $(x) `y`", '"""', "模型")
 FACTORS = (1, 1, 1, 1, 2, 2, 3, 4, 8)
@@ -72,19 +72,19 @@ class Case(NamedTuple):
 @cache
 def cases(name: str) -> list[Case]:
     generator = random.Random(43)
-    every = []
+    drawn_cases = []
     for _ in range(4000 if slow.ALL else 400):
         pair = drawn(generator)
         text = FRAMEWORKS[name].settings(*pair)
-        every.append(Case(*pair, FRAMEWORKS[name].lacks(*pair), text, PARSERS[name](text)))
-    return every
+        drawn_cases.append(Case(*pair, FRAMEWORKS[name].lacks(*pair), text, PARSERS[name](text)))
+    return drawn_cases
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_every_key_is_the_frameworks_and_every_value_legal(name: str) -> None:
     seen: Counter[str] = Counter()
     for case in cases(name):
-        for key, value in own(case.values).items():
+        for key, value in framework_values(case.values).items():
             legal = KEYS[name][key]
             if isinstance(legal, tuple):
                 assert value in legal, (key, value)
@@ -299,7 +299,7 @@ def test_each_framework_has_words_for_what_its_users_run() -> None:
     fsdp = Configuration(dp_shard=64, recompute="full", zero="weights")
     tp = Configuration(dp_shard=32, tp=2, recompute="full", zero="weights")
     hybrid = Configuration(dp_replicate=8, dp_shard=8, recompute="full", zero="weights")
-    told = {
+    usual = {
         "fsdp": fsdp,
         "tp": tp,
         "cp": tp._replace(dp_shard=16, cp=2),
@@ -310,28 +310,40 @@ def test_each_framework_has_words_for_what_its_users_run() -> None:
         "hybrid state": hybrid._replace(zero="state+weights"),
     }
     trains = {
-        name: [which for which, own in told.items() if not FRAMEWORKS[name].lacks(own, run)]
+        name: [
+            which
+            for which, configuration in usual.items()
+            if not FRAMEWORKS[name].lacks(configuration, run)
+        ]
         for name in FRAMEWORKS
     }
     assert trains == {
         "torchtitan": ["fsdp", "tp", "cp", "hybrid", "gradients"],
-        "megatron": [*told],
-        "nemo": [*told],
+        "megatron": [*usual],
+        "nemo": [*usual],
         "deepspeed": [],  # recomputation is the model's
         "maxtext": ["fsdp", "tp", "cp", "hybrid", "state", "hybrid state"],
         "accelerate": ["fsdp", "hybrid", "gradients"],
     }
-    again = {which: own._replace(recompute="none", sp=False) for which, own in told.items()}
-    stages = [which for which, own in again.items() if not FRAMEWORKS["deepspeed"].lacks(own, run)]
+    again = {
+        which: configuration._replace(recompute="none", sp=False)
+        for which, configuration in usual.items()
+    }
+    stages = [
+        which
+        for which, configuration in again.items()
+        if not FRAMEWORKS["deepspeed"].lacks(configuration, run)
+    ]
     assert stages == ["fsdp", "tp", "k of n", "state", "gradients"]
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_no_framework_replicates_key_value_heads(name: str) -> None:
     run = TrainingRun(batch=64, tokens=4096, devices=64, layers=80, kv_heads=4)
-    own = {tp: Configuration(dp_shard=64 // tp, tp=tp) for tp in (4, 8)}
+    configurations = {tp: Configuration(dp_shard=64 // tp, tp=tp) for tp in (4, 8)}
     named = {
-        tp: [lack for lack in FRAMEWORKS[name].lacks(own[tp], run) if "heads" in lack] for tp in own
+        tp: [lack for lack in FRAMEWORKS[name].lacks(configurations[tp], run) if "heads" in lack]
+        for tp in configurations
     }
     lack = "4 key-value heads in tp of 8: it does not replicate the projections of a head"
     assert named == {4: [], 8: [lack]}
@@ -400,7 +412,7 @@ OF_STAGES = TrainingRun(batch=64, tokens=64, devices=16, layers=12)
 
 
 @pytest.mark.parametrize(
-    ("name", "changed", "said"),
+    ("name", "changed", "expected"),
     [
         ("megatron", {}, {"pipeline-model-parallel-size": 4}),
         ("megatron", {"interleave": 3}, {"num-virtual-stages-per-pipeline-rank": 3}),
@@ -451,10 +463,10 @@ OF_STAGES = TrainingRun(batch=64, tokens=64, devices=16, layers=12)
     ],
 )
 def test_stages_are_in_the_words_of_each_framework(
-    name: str, changed: dict[str, Any], said: Values
+    name: str, changed: dict[str, Any], expected: Values
 ) -> None:
     values = PARSERS[name](FRAMEWORKS[name].settings(STAGED._replace(**changed), OF_STAGES))
-    assert {key: values[key] for key in said} == said
+    assert {key: values[key] for key in expected} == expected
 
 
 def test_stages_that_a_framework_lacks_are_named() -> None:

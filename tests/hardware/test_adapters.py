@@ -11,6 +11,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
+from hypar_opt.hardware.array import COLLECTIVES
 from hypar_opt.hardware.arrays import load
 from hypar_opt.studies.simulation import per_second
 from tests.cli.shell import command
@@ -71,9 +72,7 @@ def test_a_route_leaves_by_the_senders_adapter_and_is_shortest(adapters: int) ->
     assert loads.sum() == 32 * 4
 
 
-@pytest.mark.parametrize(
-    "collective", slow_after(2, ["pairwise", "ring", "one-ring", "hierarchical"])
-)
+@pytest.mark.parametrize("collective", slow_after(2, COLLECTIVES))
 def test_a_step_takes_what_its_plan_is_charged(collective: str) -> None:
     seconds = []
     for adapters in (None, 4, 8):

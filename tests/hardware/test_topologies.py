@@ -56,9 +56,9 @@ EXAMPLES: list[dict[str, Any]] = [
 
 
 def topology(table: dict[str, Any]) -> Topology:
-    made = TOPOLOGIES[table["kind"]].model_validate(table)
-    assert isinstance(made, Topology)
-    return made
+    parsed = TOPOLOGIES[table["kind"]].model_validate(table)
+    assert isinstance(parsed, Topology)
+    return parsed
 
 
 def test_there_is_an_example_of_every_kind() -> None:
@@ -77,20 +77,20 @@ def directions(interconnect: Interconnect) -> list[list[tuple[Any, Any]]]:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: str(example["kind"]))
 class TestEveryTopology:
     def test_says_what_it_is(self, example: dict[str, Any]) -> None:
-        made = topology(example)
-        assert made.kind == example["kind"]
-        assert made.summary
-        assert "\n" not in made.summary
+        parsed = topology(example)
+        assert parsed.kind == example["kind"]
+        assert parsed.summary
+        assert "\n" not in parsed.summary
 
     def test_its_levels_count_its_accelerators(self, example: dict[str, Any]) -> None:
-        made = topology(example)
-        sizes = [size for sizes in made.levels() for size in sizes]
-        assert prod(sizes) == Interconnect(made.graph()).accelerators
+        parsed = topology(example)
+        sizes = [size for sizes in parsed.levels() for size in sizes]
+        assert prod(sizes) == Interconnect(parsed.graph()).accelerators
 
     def test_it_is_described_whole(self, example: dict[str, Any]) -> None:
-        made = topology(example)
-        described = made.model_dump(mode="json", by_alias=True, exclude_none=True)
-        assert topology(described) == made
+        parsed = topology(example)
+        described = parsed.model_dump(mode="json", by_alias=True, exclude_none=True)
+        assert topology(described) == parsed
 
 
 @pytest.mark.parametrize("levels", range(1, 7))
@@ -154,16 +154,16 @@ def test_a_ring_is_a_torus_of_one_dimension() -> None:
 
 
 def test_grids_are_numbered_row_by_row() -> None:
-    made = topology({"kind": "mesh", "shape": [2, 4], "link": LINK})
-    assert set(made.graph()[5]) == {1, 4, 6}
-    assert made.levels() == ((2,), (4,))
+    parsed = topology({"kind": "mesh", "shape": [2, 4], "link": LINK})
+    assert set(parsed.graph()[5]) == {1, 4, 6}
+    assert parsed.levels() == ((2,), (4,))
 
 
 def test_nodes_come_before_what_is_in_them() -> None:
     table = {"kind": "nodes", "nodes": 4, "per_node": 2, "link": LINK, "fabric": HALF}
-    made = topology(table)
-    assert made.levels() == ((4,), (2,))
-    assert set(made.graph()["node1"]) == {2, 3, "fabric"}
+    parsed = topology(table)
+    assert parsed.levels() == ((4,), (2,))
+    assert set(parsed.graph()["node1"]) == {2, 3, "fabric"}
 
 
 def test_the_slower_of_a_fabric_and_its_links_decides_by_hand() -> None:
@@ -198,11 +198,11 @@ def test_traffic_is_spread_evenly_over_all_shortest_paths(interconnect: Intercon
             latencies = (graph.edges[step]["latency"] for step in steps)
             slowest = max(slowest, sum(latencies, Fraction()))
         route = interconnect.route(source, target)
-        found = {
+        crossed = {
             next(way for way in ways[channel] if way in shares): share
             for channel, share in zip(route.channels, route.shares, strict=True)
         }
-        assert found == shares
+        assert crossed == shares
         assert route.latency == slowest
         assert route.hops == len(paths[0]) - 1
 

@@ -11,6 +11,13 @@ _BOUND = "costs/overlap"
 
 TRAINED = (
     Mutant(
+        "accelerators on a graph are taken to be in lockstep",
+        "hardware/array",
+        'self.topology.grid() is None or overlap != "none"',
+        'overlap != "none"',
+        ("search/test_degrees",),
+    ),
+    Mutant(
         "a key-value head in two parts is not replicated",
         "plan/configuration",
         "0 < role.kv_heads * inner <= configuration.tp",

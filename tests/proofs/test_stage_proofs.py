@@ -23,6 +23,7 @@ from hypar_opt.proofs.certificate import check_price
 from hypar_opt.proofs.check import stages as derived
 from hypar_opt.proofs.check.stages import in_flight, price_of_stages, stages_of_plan
 from hypar_opt.simulator import pipeline_order
+from hypar_opt.workload.parallelism import SCHEDULES
 from hypar_opt.workload.stages import cuts, stage_of
 from tests import slow
 from tests.cli.shell import Shell
@@ -138,7 +139,7 @@ def test_plans_of_stated_degrees_are_priced(degrees: str) -> None:
 def test_what_is_in_flight_is_that_of_the_order_of_passes() -> None:
     rng, compared = Random(0), 0
     for parts, count in product(range(2, 7), range(1, 14)):
-        cases: list[tuple[str, int]] = [("1f1b", 1), ("gpipe", 1), ("zb-h1", 1)]
+        cases = [(schedule, 1) for schedule in SCHEDULES]
         cases += [("1f1b", chunks) for chunks in (2, 3) if count % parts == 0]
         for schedule, chunks in cases:
             orders = pipeline_order.orders(schedule, parts, count, chunks)

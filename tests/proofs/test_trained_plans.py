@@ -12,6 +12,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import CheckFailedError, HyparError
+from hypar_opt.hardware.array import COLLECTIVES
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import Certificate, check_certificate, check_price, proved_bound
@@ -127,7 +128,7 @@ def test_a_plan_for_energy_pays_for_each_time_that_a_pass_runs(seed: int) -> Non
     assert ho.simulate(plan).energy.total == pytest.approx(float(joules))
 
 
-@pytest.mark.parametrize("collective", slow_after(2, ["ring", "one-ring", "hierarchical"]))
+@pytest.mark.parametrize("collective", slow_after(2, COLLECTIVES[1:]))
 @pytest.mark.parametrize("word", ["gradients@H3", "weights@H3"])
 def test_a_ring_of_which_an_inner_level_is_split_pays_for_the_links_of_both(
     collective: str, word: str

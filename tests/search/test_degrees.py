@@ -28,6 +28,7 @@ from hypar_opt.workload.parallelism import SHARDED
 from hypar_opt.workload.tensors import workload_of
 from tests.clocks import tick_when_read
 from tests.slow import fewer, slow_after
+from tests.strategies.arrays import random_array
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -243,6 +244,34 @@ def test_no_bound_exceeds_the_seconds_of_a_step_on_a_torus(
     for one, bound in zip(some, evaluator.bounds(some), strict=True):
         seconds = evaluator.evaluate(one).seconds
         assert bound * (1 - 1e-12) <= evaluator.bound(one) <= seconds * (1 + 1e-12), one
+
+
+def hypercube(rng: random.Random) -> Array:
+    """Return eight accelerators on links of bandwidths of their own, wherever a bit differs."""
+    ends = [(n, n ^ bit) for n in range(8) for bit in (1, 2, 4) if n < n ^ bit]
+    edges = [
+        {"source": source, "target": target, "bandwidth": f"{rng.choice((1, 1, 5, 20, 100))} GB/s"}
+        for source, target in ends
+    ]
+    nodes = [{"id": n, "accelerator": n} for n in range(8)]
+    topology = {"kind": "graph", "graph": {"nodes": nodes, "edges": edges}}
+    return array_of("h100-8", topology=topology, overlap="none")
+
+
+@pytest.mark.parametrize("seed", slow_after(16, range(60)))
+def test_no_bound_exceeds_the_seconds_of_a_step_on_links_of_any_kind(seed: int) -> None:
+    """Nor with any algorithm of all-reduces, at the hardware's levels or their factors."""
+    rng = random.Random(seed)
+    array = hypercube(rng) if seed % 2 else random_array(rng, 3)
+    if not seed % 2:
+        overlap, whole = rng.choice(("none", "gradient", "prefetch", "branches")), rng.random()
+        described = array.description() | {"overlap": overlap, "whole_levels": whole < 0.5}
+        array = type(array).model_validate(described)
+    network, problem = problem_on(SMALL, array, 64, reading="executed")
+    evaluator, some = Evaluator(network, problem), drawn(network, problem, seed, 2)
+    for one, bound in zip(some, evaluator.bounds(some), strict=True):
+        seconds = evaluator.evaluate(one).seconds
+        assert max(bound, evaluator.bound(one)) <= seconds * (1 + 1e-12), one
 
 
 @pytest.mark.parametrize(

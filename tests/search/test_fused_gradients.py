@@ -15,6 +15,7 @@ from hypar_opt.costs.state_charges import nodes_by_state
 from hypar_opt.costs.state_classes import ChargeCache
 from hypar_opt.deadline import NEVER
 from hypar_opt.errors import RefusedError
+from hypar_opt.hardware.array import COLLECTIVES
 from hypar_opt.instance.instance import Instance
 from hypar_opt.integers import Integers
 from hypar_opt.solvers.base import SolverOptions
@@ -39,7 +40,7 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
         choices = CHOICES[: rng.randint(2, 3)]
         if len(choices) ** (len(network.layers) * array.levels) <= MOST_PLANS:
             break
-    collective = rng.choice(["pairwise", "ring", "one-ring", "hierarchical"])
+    collective = rng.choice(COLLECTIVES)
     return network, {
         "array": with_collective(array, collective),
         "bucket": rng.randint(20, 99) * 10 ** rng.randint(0, 4),

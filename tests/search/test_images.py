@@ -13,6 +13,7 @@ import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError
 from hypar_opt.execution.export import torch_file
+from hypar_opt.hardware.array import COLLECTIVES
 from hypar_opt.hardware.arrays import load
 from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.models import find_network
@@ -160,7 +161,7 @@ def test_searches_find_the_best_of_all_plans(seed: int) -> None:
         assert ho.solve(network, **asked).cost.total >= plan.cost.total
 
 
-@pytest.mark.parametrize("collective", ["ring", "one-ring", "hierarchical"])
+@pytest.mark.parametrize("collective", COLLECTIVES[1:])
 def test_around_rings_too_searches_find_the_best_of_all_plans(collective: str) -> None:
     update, in_parts = {"collective": collective, "model": None}, 0
     array = load("hmc-torus-4").model_copy(update=update)

@@ -79,7 +79,10 @@ def array(topology: dict[str, Any], **accelerator: Any) -> Array:
 
 
 def plan_on(
-    network: ho.Network, found: Array, rows: Sequence[Sequence[str]] | None = None, **asked: Any
+    network: ho.Network,
+    hardware: Array,
+    rows: Sequence[Sequence[str]] | None = None,
+    **arguments: Any,
 ) -> ho.Plan:
     """Any plan on an array: the given choices, or Data Parallelism's."""
     names = [layer.name for layer in network.layers]
@@ -88,9 +91,9 @@ def plan_on(
         for level, row in enumerate(rows or (), 1)
         for name, choice in zip(names, row, strict=True)
     )
-    asked = {"cost": "bytes", "choices": CHOICES[:2]} | asked
+    arguments = {"cost": "bytes", "choices": CHOICES[:2]} | arguments
     pinned = {"fix": pins, "runnable": False}
-    return ho.solve(network, array=found, constraints=pinned, **asked)
+    return ho.solve(network, array=hardware, constraints=pinned, **arguments)
 
 
 def run(plan: ho.Plan, **options: Any) -> StepResult:
@@ -111,11 +114,11 @@ def plans(
         network = draw(networks(longest=4))
     else:
         network = ho.Network.model_validate(draw(drawn_networks(most_steps=4)).description)
-    found = array(draw(st.sampled_from(topologies)), **draw(st.sampled_from([{}, {}, KERNELS])))
+    hardware = array(draw(st.sampled_from(topologies)), **draw(st.sampled_from([{}, {}, KERNELS])))
     collective = draw(st.sampled_from(COLLECTIVES)) if cost == "time" else "pairwise"
-    hierarchy = found.hierarchy()
+    hierarchy = hardware.hierarchy()
     if not hierarchy.is_binary and draw(st.booleans()):
-        found, hierarchy = found.with_whole_levels(), found.with_whole_levels().hierarchy()
+        hardware, hierarchy = hardware.with_whole_levels(), hardware.with_whole_levels().hierarchy()
     # The paper's readings are of halves; other parts divide the batch.
     reading = draw(st.sampled_from(readings if hierarchy.is_binary else RUN_READINGS))
     three = reading in {"text", *RUN_READINGS} and draw(st.booleans())
@@ -129,7 +132,7 @@ def plans(
     ]
     return plan_on(
         network,
-        found.model_copy(update={"collective": collective}),
+        hardware.model_copy(update={"collective": collective}),
         rows,
         cost=cost,
         batch=draw(st.integers(1, 15)),
@@ -141,7 +144,11 @@ def plans(
 
 def words_of_reading(layer: Operator, choices: int, reading: str) -> list[str]:
     """The words of a layer's choices; what is whole is a choice of a run alone."""
-    own = [choice for choice in choices_of_kind(layer.splits, CHOICES[:choices]) if choice]
+    choices_of_layer = [
+        choice for choice in choices_of_kind(layer.splits, CHOICES[:choices]) if choice
+    ]
     # What is whole as a last resort is not split by channels that are summed over, too.
-    whole = reading in RUN_READINGS and not (FALLBACK_REPLICATED in own and any(layer.statistics))
-    return [choice.word for choice in own if choice.axis or whole]
+    whole = reading in RUN_READINGS and not (
+        FALLBACK_REPLICATED in choices_of_layer and any(layer.statistics)
+    )
+    return [choice.word for choice in choices_of_layer if choice.axis or whole]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.costs.time import TimeCost
-from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.array import COLLECTIVES, Array
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import total_cost
@@ -38,8 +38,8 @@ def switch(accelerators: int, collective: str = "pairwise") -> Array:
     nodes = [{"id": n, "accelerator": n} for n in range(accelerators)]
     edges = [{"source": n, "target": "switch"} | link for n in range(accelerators)]
     wired = {"kind": "graph", "graph": {"nodes": [*nodes, {"id": "switch"}], "edges": edges}}
-    found = array(wired, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
-    return found.model_copy(update={"collective": collective})
+    wired_array = array(wired, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
+    return wired_array.model_copy(update={"collective": collective})
 
 
 def one_layer() -> ho.Network:
@@ -48,7 +48,7 @@ def one_layer() -> ho.Network:
     return ho.Network.model_validate(description)
 
 
-def plan_of_one(array: Array, solver: str, reading: str, **asked: Any) -> ho.Plan:
+def plan_of_one(array: Array, solver: str, reading: str, **arguments: Any) -> ho.Plan:
     return ho.solve(
         one_layer(),
         solver=solver,
@@ -57,7 +57,7 @@ def plan_of_one(array: Array, solver: str, reading: str, **asked: Any) -> ho.Pla
         cost="time",
         reading=reading,
         constraints={"runnable": False},
-        **asked,
+        **arguments,
     )
 
 
@@ -117,10 +117,20 @@ def test_gradients_of_any_number_of_accelerators(p: int, messages: int, collecti
         messages = 2 * (p - 1)
     if collective == "hierarchical":  # a ring for each prime factor: of two, two messages
         messages = 2 * sum(n - 1 for n in Hierarchy((p,)).in_primes.sizes)
-    found = switch(p, collective)
-    plan = ho.solve(one_layer(), solver="data", array=found, batch=p, cost="time")
+    wired_array = switch(p, collective)
+    plan = ho.solve(one_layer(), solver="data", array=wired_array, batch=p, cost="time")
     moved = Fraction(2 * (p - 1), p) * 4 * FEATURES * UNITS
     assert all_alike(plan) == pytest.approx(float(messages * ALPHA + moved * BETA), rel=1e-9)
+
+
+def test_each_algorithm_takes_a_time_of_its_own_on_a_torus() -> None:
+    """An algorithm without rounds of its own would be that of another name."""
+    link = {"bandwidth": "64 B/s", "latency": "2 ms"}
+    torus = array({"kind": "torus", "shape": [4, 4], "link": link})
+    plan = plan_of_one(torus, "data", "executed")
+    seconds = [ho.simulate(plan, collective=name).seconds for name in COLLECTIVES]
+    for one, other in itertools.combinations(seconds, 2):
+        assert one != pytest.approx(other)
 
 
 def layers_of(*units: int) -> ho.Network:
@@ -137,21 +147,21 @@ def test_gradients_in_buckets_have_a_latency_a_bucket(
 ) -> None:
     """From the last layer on, as many as a bucket holds; the bytes are the same."""
     network = layers_of(*units)
-    found = switch(6, collective)
-    bucket = found.model_copy(update={"bucket": Fraction(capacity)})
+    wired_array = switch(6, collective)
+    bucket = wired_array.model_copy(update={"bucket": Fraction(capacity)})
     sizes = [4 * a * b for a, b in itertools.pairwise([FEATURES, *units])]
     buckets, left = 0, 0
     for size in reversed(sizes):
         if not buckets or size > left:
             buckets, left = buckets + 1, capacity
         left -= size
-    apart, together = (
+    unbucketed, together = (
         all_alike(ho.solve(network, solver="data", array=array, batch=6, cost="time"))
-        for array in (found, bucket)
+        for array in (wired_array, bucket)
     )
     messages = {"pairwise": 5, "ring": 10, "hierarchical": 6}[collective]
     saved = (len(units) - buckets) * messages * float(ALPHA)
-    assert together == pytest.approx(apart - saved, rel=1e-9)
+    assert together == pytest.approx(unbucketed - saved, rel=1e-9)
 
 
 @given(plans(IN_LOCKSTEP, cost="time"), st.integers(1, 100))
@@ -168,16 +178,16 @@ def test_a_plan_in_buckets_takes_its_cost_and_is_charged_no_more(
     problem = problem_of(**dict(plan.problem) | {"array": bucket})
     instance, rows = Instance(plan.network.description, problem), plan.assignments()
     total, charged = (total_cost(instance, rows, charged=charged) for charged in (False, True))
-    together, apart = ho.simulate(plan, bucket, other_array=True), ho.simulate(plan)
+    together, unbucketed = ho.simulate(plan, bucket, other_array=True), ho.simulate(plan)
     seconds = float(total) / cast(TimeCost, instance.cost).per_unit
     assert seconds == pytest.approx(together.closed_form, rel=1e-9)
     assert charged <= total
-    assert together.closed_form <= apart.closed_form * (1 + 1e-9)
+    assert together.closed_form <= unbucketed.closed_form * (1 + 1e-9)
     overlapped = ho.simulate(plan, bucket, other_array=True, overlap="gradient")
     assert overlapped.lower_bound <= overlapped.seconds * (1 + 1e-9)
     assert overlapped.seconds <= together.closed_form * (1 + 1e-9)
     assert [level.bytes for level in together.levels] == pytest.approx(
-        [level.bytes for level in apart.levels]
+        [level.bytes for level in unbucketed.levels]
     )
 
 
@@ -189,15 +199,20 @@ def test_resnet_in_data_parallelism_has_a_ring_of_latencies_a_bucket(
     nodes = {"kind": "nodes", "nodes": 8, "per_node": 8}
     link = {"bandwidth": "300 GB/s", "latency": "1 us"}
     fabric = {"bandwidth": "200 Gb/s", "latency": "5 us"}
-    found = array(
+    nodes_array = array(
         nodes | {"link": link, "fabric": fabric},
         operations="312 TFLOPS",
         utilisation=0.5,
         dram_bandwidth="2 TB/s",
         dram_capacity="80 GB",
     ).model_copy(update={"collective": "ring", "element_bytes": 2})
-    asked: dict[str, Any] = {"array": found, "bucket": bucket, "batch": 2048, "cost": "time"}
-    plan = ho.solve("resnet-50", solver="data", **asked)
+    arguments: dict[str, Any] = {
+        "array": nodes_array,
+        "bucket": bucket,
+        "batch": 2048,
+        "cost": "time",
+    }
+    plan = ho.solve("resnet-50", solver="data", **arguments)
     step = ho.simulate(plan)
     assert step.seconds == pytest.approx(13.1134e-3 + buckets * 126 * 12e-6, rel=1e-5)
     assert step.closed_form == pytest.approx(step.seconds, rel=1e-9)
@@ -214,10 +229,12 @@ def test_a_torus_reduces_over_all_its_links_at_once(shape: list[int]) -> None:
     """
     link = {"bandwidth": "64 B/s", "latency": "2 ms"}
     torus = {"kind": "torus", "shape": shape, "link": link}
-    found = array(torus, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
-    found = found.model_copy(update={"collective": "ring"})
+    torus_array = array(torus, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
+    torus_array = torus_array.model_copy(update={"collective": "ring"})
     p = prod(shape)
-    step = ho.simulate(ho.solve(one_layer(), solver="data", array=found, batch=p, cost="time"))
+    step = ho.simulate(
+        ho.solve(one_layer(), solver="data", array=torus_array, batch=p, cost="time")
+    )
     # In a dimension of two accelerators both directions are one link's.
     links = sum(min(size - 1, 2) for size in shape)
     moved = Fraction(2 * (p - 1), p) * 4 * FEATURES * UNITS
@@ -248,8 +265,8 @@ def test_a_large_all_reduce_on_a_cube_takes_its_bandwidth() -> None:
         assert len({round(one.bytes) for one in step.links}) == 1
     assert plan.element_bytes == 2
     assert step.phases["gradient"][1] == pytest.approx(1.744e-3, rel=0.05)
-    apart = ho.solve("vgg-a", array="tpu-v4-4x4x4", solver="data", batch=64, bucket=0)
-    around = ho.simulate(apart, collective="one-ring")
+    unbucketed = ho.solve("vgg-a", array="tpu-v4-4x4x4", solver="data", batch=64, bucket=0)
+    around = ho.simulate(unbucketed, collective="one-ring")
     assert around.phases["gradient"][1] == pytest.approx(14e-3, rel=1e-3)
 
 
@@ -257,8 +274,8 @@ def test_a_hierarchical_all_reduce_saves_a_rings_latencies() -> None:
     """Eight nodes of eight: 28 messages in place of 126; 14 of them leave the node."""
     rings = {}
     for collective in ("ring", "hierarchical"):
-        asked: Any = {"array": of_nodes(collective), "batch": 64, "cost": "time"}
-        plan = ho.solve("resnet-50", solver="data", **asked)
+        arguments: Any = {"array": of_nodes(collective), "batch": 64, "cost": "time"}
+        plan = ho.solve("resnet-50", solver="data", **arguments)
         rings[collective] = plan.cost.total / per_second(plan)
     gradients = sum(1 for elements in workload_of(ho.load("resnet-50"), 64).stored if elements)
     saved = gradients * (126 * 12e-6 - 14 * 12e-6 - 14 * 2e-6)
@@ -269,9 +286,9 @@ def test_levels_have_the_time_of_the_bytes_that_cross_them() -> None:
     """Of a ring of 16 two messages cross H1 and H2 each, four H3, and eight H4."""
     link = {"bandwidth": "64 B/s", "latency": "2 ms"}
     nodes = {"kind": "nodes", "nodes": 4, "per_node": 4, "link": link, "fabric": link}
-    found = array(nodes, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
-    found = found.model_copy(update={"collective": "ring"})
-    plan = ho.solve(one_layer(), solver="data", array=found, batch=16, cost="time")
+    nodes_array = array(nodes, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
+    nodes_array = nodes_array.model_copy(update={"collective": "ring"})
+    plan = ho.solve(one_layer(), solver="data", array=nodes_array, batch=16, cost="time")
     step = ho.simulate(plan)
     parts = [2 / 16, 2 / 16, 4 / 16, 8 / 16]
     assert [level.seconds / step.seconds for level in step.levels] == pytest.approx(parts)
@@ -285,8 +302,8 @@ def of_nodes(collective: str) -> Array:
     link = {"bandwidth": "1e6 TB/s", "latency": "1 us"}
     fabric = {"bandwidth": "1e6 TB/s", "latency": "5 us"}
     nodes = {"kind": "nodes", "nodes": 8, "per_node": 8, "link": link, "fabric": fabric}
-    found = array(nodes, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
-    return found.model_copy(update={"collective": collective})
+    nodes_array = array(nodes, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
+    return nodes_array.model_copy(update={"collective": collective})
 
 
 def tasks_of(plan: ho.Plan) -> tuple[Task, ...]:
@@ -300,12 +317,12 @@ def test_a_run_reduces_from_the_deepest_level_up_and_gathers_from_the_topmost_do
     plan = ho.solve(
         "lenet-c", array="hmc-htree-8", reading="executed", constraints={"fix": ("fc1=model",)}
     )
-    own = [task for task in tasks_of(plan) if task.layer == "fc1"]
+    tasks = [task for task in tasks_of(plan) if task.layer == "fc1"]
     order = [
         f"{task.phase}: compute"
         if isinstance(task, ComputeTask)
         else f"{task.kind} {task.levels[0]}"
-        for task in own
+        for task in tasks
         if isinstance(task, ComputeTask) or task.kind is not ExchangeKind.BOUNDARY
     ]
     assert order == [

@@ -25,9 +25,9 @@ def times(
     """Return the seconds of equal chunks; half of a backward pass is of the weights in ZB-H1."""
     share = 0.5 if schedule == "zb-h1" else 1.0
     return {
-        Phase.FORWARD: [[own / chunks] * chunks for own in forward],
-        Phase.BACKWARD: [[own * share / chunks] * chunks for own in backward],
-        Phase.GRADIENT: [[own / 2] for own in backward],
+        Phase.FORWARD: [[seconds / chunks] * chunks for seconds in forward],
+        Phase.BACKWARD: [[seconds * share / chunks] * chunks for seconds in backward],
+        Phase.GRADIENT: [[seconds / 2] for seconds in backward],
     }
 
 
@@ -47,15 +47,15 @@ def test_both_ends_of_messages_may_wait_for_each_other() -> None:
     for schedule, p, m, v in CASES:
         passes = orders(schedule, p, m, v)
         turns = with_messages(passes)
-        messages = [[one for one in own if isinstance(one, MessageEnd)][::-1] for own in turns]
-        for own, order in zip(turns, passes, strict=True):
-            assert [one for one in own if not isinstance(one, MessageEnd)] == [*order]
-            for n, one in enumerate(own):
+        messages = [[one for one in turn if isinstance(one, MessageEnd)][::-1] for turn in turns]
+        for turn, order in zip(turns, passes, strict=True):
+            assert [one for one in turn if not isinstance(one, MessageEnd)] == [*order]
+            for n, one in enumerate(turn):
                 if isinstance(one, MessageEnd):
-                    assert one.is_sent == (own.index(one.of_pass) < n)
+                    assert one.is_sent == (turn.index(one.of_pass) < n)
         assert sum(map(len, messages)) == 2 * 2 * m * (p * v - 1) * (p > 1)
         while any(messages):
-            last = {own[-1]: device for device, own in enumerate(messages) if own}
+            last = {turn[-1]: device for device, turn in enumerate(messages) if turn}
             met = [
                 (device, last[other])
                 for one, device in last.items()
@@ -83,12 +83,12 @@ def test_equal_stages_take_and_hold_what_the_formulas_of_their_schedule_say(
         assert flights(schedule, p, m) == [min(m, p)] * p
         return
     assert ran.seconds == pytest.approx(m * (f + b + w) + (p - 1) * (f + b + w) / v)
-    held = {
+    in_flight_at_peak = {
         "gpipe": [m] * p,
         "1f1b": [min(m, p - i) for i in range(p)],
         "interleaved": [min(m * v, 2 * (p - i - 1) + (v - 1) * p + 1) for i in range(p)],
     }
-    assert flights(schedule, p, m, v) == held["interleaved" if v > 1 else schedule]
+    assert flights(schedule, p, m, v) == in_flight_at_peak["interleaved" if v > 1 else schedule]
 
 
 @pytest.mark.parametrize(("schedule", "p", "m", "v"), CASES)
@@ -146,9 +146,9 @@ def test_one_forward_one_backward_of_any_stages_keeps_to_its_bounds() -> None:
     for _ in range(300):
         p, m = chosen.choice([1, 2, 3, 4, 8]), chosen.choice([1, 2, 4, 9, 16])
         forward = [chosen.uniform(0.2, 2) for _ in range(p)]
-        backward = [own * chosen.uniform(1, 3) for own in forward]
+        backward = [seconds * chosen.uniform(1, 3) for seconds in forward]
         took = walked(orders("1f1b", p, m), times("1f1b", forward, backward)).seconds
-        t = [own + back for own, back in zip(forward, backward, strict=True)]
+        t = [seconds + back for seconds, back in zip(forward, backward, strict=True)]
         least = max(
             sum(t[:i]) + m * t[i] + max(0.0, sum(t[i + 1 :]) - min(m - 1, p - 1 - i) * forward[i])
             for i in range(p)

@@ -122,8 +122,8 @@ def stages_by_hand(array: ho.Array, bits: Sequence[int]) -> list[tuple[list[int]
     dimension = dict(zip(array.placement, array.dimensions_of(array.placement), strict=True))
     stages = [list(bits)]
     if array.collective == "hierarchical":
-        stages = [list(own) for _, own in groupby(bits, dimension.__getitem__)]
-    found = []
+        stages = [list(run) for _, run in groupby(bits, dimension.__getitem__)]
+    links_of_stages = []
     for stage in stages:
         if array.collective == "ring" and array.topology.grid():
             rings: defaultdict[int, list[int]] = defaultdict(list)
@@ -134,5 +134,5 @@ def stages_by_hand(array: ho.Array, bits: Sequence[int]) -> list[tuple[list[int]
         else:
             link = array.interconnect.ring(stage)
             link = replace(link, latency=link.latency * (2 ** len(stage) - 1))
-        found.append((stage, link))
-    return found
+        links_of_stages.append((stage, link))
+    return links_of_stages

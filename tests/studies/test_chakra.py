@@ -21,7 +21,7 @@ from hypar_opt.errors import RefusedError
 from hypar_opt.execution.formats import FORMATS
 from hypar_opt.execution.virtual.fabric import Fabric
 from hypar_opt.hardware import arrays
-from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.array import COLLECTIVES, Array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.plan.stages import Stages
@@ -198,7 +198,7 @@ def test_what_waits_for_what_is_as_simulated_whatever_overlaps() -> None:
     assert len(orders) == len(OVERLAPS)
 
 
-@pytest.mark.parametrize("collective", ["pairwise", "ring", "one-ring", "hierarchical"])
+@pytest.mark.parametrize("collective", COLLECTIVES)
 def test_rings_over_several_levels_have_the_bytes_of_all(collective: str) -> None:
     array = arrays.load("hmc-torus-8").model_copy(update={"collective": collective})
     plan = ho.solve("lenet-c", array=array, batch=64, reading="executed")

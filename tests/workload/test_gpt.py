@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from inspect import signature
+from typing import Any
+
 import pytest
 
 import hypar_opt as ho
@@ -32,19 +35,32 @@ def test_a_gpt_has_the_published_parameters(
 
 
 def test_a_name_with_keys_is_the_network_that_a_call_makes() -> None:
-    made = ho.gpt(layers=2, hidden=64, heads=4, tokens=32, vocabulary=100, dropout=True)
-    assert find_network(made.name) == made
+    network = ho.gpt(layers=2, hidden=64, heads=4, tokens=32, vocabulary=100, dropout=True)
+    assert find_network(network.name) == network
     assert find_network(
         "GPT:heads=4, hidden=64,layers=2,dropout=true,tokens=32,vocabulary=100"
-    ) == (made)
+    ) == (network)
     assert ho.gpt(layers=1, hidden=8, heads=2).name == "gpt:layers=1,hidden=8,heads=2"
-    assert ho.solve(made.name, batch=4, levels=1).network.description == made
+    assert ho.solve(network.name, batch=4, levels=1).network.description == network
+
+
+@pytest.mark.parametrize("key", signature(ho.gpt).parameters)
+def test_each_key_changes_the_network_and_stands_in_its_name(key: str) -> None:
+    sizes: dict[str, Any] = {"layers": 2, "hidden": 16, "heads": 4}
+    numbers = {"layers": 3, "hidden": 32, "heads": 2, "tokens": 8, "vocabulary": 64}
+    numbers |= {"kv_heads": 2, "ffn": 24}
+    default = signature(ho.gpt).parameters[key].default
+    value = not default if isinstance(default, bool) else numbers[key]
+    plain, network = ho.gpt(**sizes), ho.gpt(**sizes | {key: value})
+    assert f"{key}={value}".lower() in network.name
+    assert find_network(network.name) == network
+    assert network.model_copy(update={"name": plain.name}) != plain
 
 
 def test_dropout_changes_no_bytes_and_no_products() -> None:
     plain, drops = (
-        workload_of(ho.gpt(layers=1, hidden=8, heads=2, tokens=4, dropout=own), 2)
-        for own in (False, True)
+        workload_of(ho.gpt(layers=1, hidden=8, heads=2, tokens=4, dropout=drop), 2)
+        for drop in (False, True)
     )
     assert [layer.macs for layer in plain.layers] == [layer.macs for layer in drops.layers]
     assert plain.boundary_sizes == drops.boundary_sizes

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.level_tables import level_table
+from hypar_opt.execution.jax import values
+from hypar_opt.execution.virtual import arithmetic
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, WHOLE
 from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.studies.random_networks import random_graph
@@ -110,6 +112,12 @@ def test_parts_take_every_channel_that_a_layer_writes_once(seed: int) -> None:
                 assert run.offset + count <= [*maps.inputs, maps.output][run.tensor].channels
                 taken[parts.axis] += count * (run.tensor == OUTPUT)
         assert {*taken.values()} <= {0, maps.output.channels}
+
+
+@pytest.mark.parametrize("kind", OPERATORS.built_in_names())
+def test_a_kind_of_the_package_has_an_arithmetic_and_a_program_in_jax(kind: str) -> None:
+    assert kind in arithmetic.KINDS
+    assert kind in values.KINDS
 
 
 @pytest.mark.parametrize("kind", OPERATORS)

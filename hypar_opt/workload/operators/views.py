@@ -194,7 +194,7 @@ class PixelShuffle(Weightless):
         run = Run(deep, scale=block) if self.order == "chw" else Run(deep, repeats=block)
         count = self.sizes(maps)["c"]
         # The output's comes first.
-        runs = sorted((run, Run(plain)), key=lambda own: own.tensor)
+        runs = sorted((run, Run(plain)), key=lambda run: run.tensor)
         return (Parts(CHANNELS.part, count, tuple(runs), CHANNELS.axis),)
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
