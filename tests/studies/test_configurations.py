@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Iterator
 from functools import cache
-from itertools import product
+from itertools import cycle, product
 from math import inf, prod
 from pathlib import Path
 from typing import Any
@@ -175,6 +175,13 @@ def strategies(stated: Problem) -> Iterator[Configuration]:
         yield Configuration(dp_shard=count // tp, tp=tp, sp=sp, zero=zero)
 
 
+REPEATED = [name for name in names() if find_network(name).repeats]
+ARRAYS = (
+    *("a100-8", "a100-4x8", "h100-8", "h100-8x8", "h100-16x8", "gb200-nvl72"),
+    *("mi300x-8", "rtx4090x4", "v100-16", "tpu-v4-8", "tpu-v4-4x4x4"),
+)
+
+
 @pytest.mark.parametrize(
     ("network", "array", "batch"),
     slow_after(
@@ -184,13 +191,9 @@ def strategies(stated: Problem) -> Iterator[Configuration]:
             # The fastest has tensor parallelism across nodes.
             ("gpt:layers=2,hidden=2048,heads=16,tokens=512,vocabulary=512", "h100-8x8", 4),
             (TINY, "tpu-v4-8", 64),
-            *product(
-                [name for name in names() if find_network(name).repeats],
-                [
-                    *("a100-8", "a100-4x8", "h100-8", "h100-8x8", "h100-16x8", "gb200-nvl72"),
-                    *("mi300x-8", "rtx4090x4", "v100-16", "tpu-v4-8", "tpu-v4-4x4x4"),
-                ],
-                (8, 64, 512),
+            *(
+                (*one, batch)
+                for one, batch in zip(product(REPEATED, ARRAYS), cycle((8, 64, 512)), strict=False)
             ),
         ],
     ),
