@@ -202,8 +202,12 @@ def _weights(values: _Values, layer: Layer, operator: Operator, maps: LayerMaps)
         return learned.reshape([sizes[axis] for axis in operator.axes.weight if axis in sizes])
     matrix = values.of(layer, layer.weights.matrix)
     if operator.kind == "embedding":
-        rows, features = (sizes[axis] for axis in operator.axes.weight)
-        return _shaped(layer, _table(layer, matrix, maps), rows, features)
+        table = _table(layer, matrix, maps)
+        return _shaped(layer, table, *(sizes[axis] for axis in operator.axes.weight))
+    rows = layer.weights.rows
+    if rows or operator.kind == "fc":
+        matrix = _shaped(layer, matrix, sizes["i"], sizes["o"])
+        matrix = _rows_in_order(layer, matrix, rows, maps)
     if operator.kind == "conv":
         groups, outputs = sizes.get("g", 1), sizes["o"]
         if layer.keys.get("transposed"):
@@ -219,13 +223,7 @@ def _weights(values: _Values, layer: Layer, operator: Operator, maps: LayerMaps)
         return ordered[:, :, 0][..., _output_order(layer, outputs)]
     if operator.kind != "fc":
         raise _unknown(layer)
-    matrix = _shaped(layer, matrix, sizes["i"], sizes["o"])
-    order = _row_order(layer.weights.rows, maps)
-    if not _is_permutation(order, len(matrix)):
-        raise _unknown(layer)
-    ordered = np.full_like(matrix, np.nan)
-    ordered[order] = matrix
-    return ordered[:, _output_order(layer, sizes["o"])]
+    return matrix[:, _output_order(layer, sizes["o"])]
 
 
 def _table(layer: Layer, matrix: Array, maps: LayerMaps) -> Array:
@@ -233,12 +231,18 @@ def _table(layer: Layer, matrix: Array, maps: LayerMaps) -> Array:
     dims = layer.dims[len(layer.dims) - matrix.ndim :]
     if layer.looks_up or tuple(extent(dim) for dim in dims) != matrix.shape:
         return matrix
-    order = _row_order(tuple(digit for dim in dims for digit in dim), maps)
-    if not _is_permutation(order, matrix.size):
+    rows = tuple(digit for dim in dims for digit in dim)
+    return _rows_in_order(layer, matrix.reshape(-1), rows, maps)
+
+
+def _rows_in_order(layer: Layer, rows: Array, digits: Dim, maps: LayerMaps) -> Array:
+    """Return rows in the network's order; they come in the order of digits."""
+    order = _row_order(digits, maps)
+    if not _is_permutation(order, len(rows)):
         raise _unknown(layer)
-    table = np.full(matrix.size, np.nan)
-    table[order] = matrix.reshape(-1)
-    return table
+    ordered = np.full_like(rows, np.nan)
+    ordered[order] = rows
+    return ordered
 
 
 def _output_order(layer: Layer, outputs: int) -> NDArray[np.intp]:
