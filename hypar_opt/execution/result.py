@@ -71,9 +71,9 @@ class RunResult(Documented):
         The devices' loss and one device's.
     values, gradients
         The largest difference from one device's: of any layer's output, of any gradient,
-        relative to the tensor's largest element, or to a ten-thousandth of the largest element
-        of all tensors, or to a millionth, if that is more. None if the backend does not compare
-        them.
+        relative to the tensor's largest element, or to a ten-thousandth, in JAX a tenth, of the
+        largest element of all tensors or of one, if that is more. None if the backend does not
+        compare them.
     tolerance
         The largest difference that still agrees.
     bias_bytes
@@ -182,18 +182,22 @@ class RunResult(Documented):
         return [dict(vars(row)) for row in self.exchanges]
 
 
-def largest_difference(compared: Iterable[tuple[Array, Iterable[tuple[Array, Array]]]]) -> float:
+def largest_difference(
+    compared: Iterable[tuple[Array, Iterable[tuple[Array, Array]]]], *, least: float = 1e-4
+) -> float:
     """Return the largest difference of parts, relative to the largest element of their tensor.
 
     Parameters
     ----------
     compared
         Each tensor of one device, with the expected and the actual part of each device.
+    least
+        Tensors whose elements are less, of the largest element of all or of one, are no reference
+        for relative errors: they may be zero up to rounding, as the gradient of a bias that a norm
+        takes away, or all gradients below a norm of single values.
     """
     tensors = [(float(np.abs(whole).max(initial=0.0)), pairs) for whole, pairs in compared]
-    # Tensors that are zero up to rounding are no reference for relative errors: see `RunResult`.
-    # All gradients are where nothing trains, as below a norm of single values.
-    floor = max(1e-6, 1e-4 * max((largest for largest, _ in tensors), default=0.0))
+    floor = least * max([1.0, *(largest for largest, _ in tensors)])
     difference = 0.0
     for largest, pairs in tensors:
         for part, block in pairs:

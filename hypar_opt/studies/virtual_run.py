@@ -41,6 +41,9 @@ BACKENDS = ("numpy", "jax")
 
 JAX_TOLERANCE = 1e-5
 """The largest relative difference of gradients in single precision."""
+JAX_LEAST = 0.1
+"""For `largest_difference`: rounding in single precision, in sums of tens of addends, is to the
+tolerance as this to one. Gradients that are zero are sums that cancel."""
 
 MAX_DEVICES = 256
 MAX_SEED = 2**32 - 1
@@ -294,7 +297,8 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
         "gradients": max(
             step.updated,
             largest_difference(
-                (whole, [(whole, step.gradients[name])]) for name, whole in gradients.items()
+                ((whole, [(whole, step.gradients[name])]) for name, whole in gradients.items()),
+                least=JAX_LEAST,
             ),
         ),
         "tolerance": JAX_TOLERANCE,

@@ -180,7 +180,8 @@ class _ModeSearch:
             limit = self._incumbent.limit
             open_counts = [count for count, bound in bounds.items() if 0 < bound < limit]
             if open_counts or 0 in bounds.values() or self._incumbent.plan is not fastest:
-                return self.best(open_counts, min(mode.amount_of(result.bound), *bounds.values()))
+                others = [bounds[count] for count in counts if count not in open_counts]
+                return self.best(open_counts, min([mode.amount_of(result.bound), *others]))
         settled = replace(self._search, instance=mode.instance)
         return settled, with_searched(result, instance, mode.instance)
 

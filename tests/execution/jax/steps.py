@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.passes import INFERENCE
 from hypar_opt.sharding.program import Program
+from hypar_opt.studies.virtual_run import JAX_LEAST, JAX_TOLERANCE
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.operators.base import padded
 from hypar_opt.workload.parallelism import CHOICES
@@ -119,21 +121,45 @@ def result(
         # The same module for one device: it is what a run without numpy compares with.
         value, gradients = one_device(sharded, data)
         found["alone"] = max(
-            (_distance(one, step.gradients[name]) for name, one in gradients.items()),
-            default=abs(value - step.loss),
+            _distances(gradients, step.gradients).values(),
+            default=abs(value - step.loss) / max(abs(value), 1e-9),
         )
     if compare:
         groups = norm_groups(Division(network, sharded.planned))
         value, gradients = in_numpy(sharded, data, groups)
         found["loss"] = abs(value - step.loss) / max(abs(value), 1e-9)
-        found["gradients"] = {
-            name: _distance(one, step.gradients[name]) for name, one in gradients.items()
-        }
+        found["gradients"] = _distances(gradients, step.gradients)
+        if max(found["gradients"].values(), default=0) > JAX_TOLERANCE:
+            found["rounding"] = _rounding(sharded, data, groups, gradients)
     return found
 
 
-def _distance(expected: Any, found: Any) -> float:
-    return float(np.abs(expected - found).max() / max(np.abs(expected).max(), 1e-6))
+def _distances(expected: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, float]:
+    """Return the largest difference of each tensor, as `largest_difference` has that of all."""
+    floor = JAX_LEAST * max([1.0, *(np.abs(one).max() for one in expected.values())])
+    return {
+        name: float(np.abs(one - found[name]).max() / max(np.abs(one).max(), floor))
+        for name, one in expected.items()
+    }
+
+
+def _rounding(
+    sharded: ShardedNetwork,
+    data: Data,
+    groups: dict[int, list[Group]],
+    gradients: dict[str, Any],
+) -> float:
+    """Return what the last bits of the weights change in gradients.
+
+    A norm of values that are nearly equal multiplies it by orders of magnitude.
+    """
+    bit, signs = np.finfo(np.float32).eps, np.random.default_rng(0)
+    near = {
+        name: one.astype(float) * (1 + bit * signs.choice((-1, 1), one.shape))
+        for name, one in data.weights.items()
+    }
+    _, others = in_numpy(sharded, replace(data, weights=near), groups)
+    return max(_distances(gradients, others).values())
 
 
 def in_numpy(
