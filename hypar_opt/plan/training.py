@@ -127,7 +127,7 @@ class Training(Document):
     exchanged in the elements of the weights, and held in 4 or more."""
     schedule: Annotated[str, _schedule()] = "1f1b"
     """The order of passes in stages of a pipeline, one of
-    `hypar_opt.workload.parallelism.SCHEDULES`. Never searched, and no matter without stages."""
+    ``hypar_opt.workload.parallelism.SCHEDULES``. Never searched, and no matter without stages."""
 
     def reduced(self, element_bytes: int) -> int:
         """Return the size of a gradient's element, where it is reduced, in elements of weights."""

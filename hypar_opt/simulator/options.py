@@ -33,7 +33,7 @@ class RunOptions(Frozen):
     ----------
     collective
         The algorithm of all-reduces, reduce-scatters and all-gathers, one of
-        `hypar_opt.hardware.array.COLLECTIVES`; None for the array's own.
+        ``hypar_opt.hardware.array.COLLECTIVES``; None for the array's own.
     overlap
         ``none``; ``gradient``: gradients are all-reduced while later tasks run; ``branches``:
         every exchange overlaps whatever does not wait for it, such as another branch's
