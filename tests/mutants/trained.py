@@ -228,6 +228,13 @@ TRAINED = (
         ("search/test_within_memory",),
     ),
     Mutant(
+        "the bound of micro-batches that are searched is that of others, too",
+        "search/memory/search",
+        "for count in counts if count not in open_counts",
+        "for count in counts",
+        ("search/test_within_memory",),
+    ),
+    Mutant(
         "no plan is compared at a price of more charges than integers of 63 bits have",
         "search/memory/reduced_costs",
         "return int(limit) + 1",

@@ -216,6 +216,13 @@ def test_every_plan_that_may_fit_is_ranked_once() -> None:
     assert 0 < len(plans) < prod(map(len, columns.of_nodes))
 
 
+def test_what_is_proved_of_each_number_of_micro_batches_is_proved_of_all() -> None:
+    """Also where a plan of the batch at once fits, which no bound proves to be the best."""
+    network, asked = drawn(45)
+    asked["constraints"] = {"runnable": False, "memory": 202, "fix": ("conv2@H1=model",)}
+    assert ho.solve(network, **asked).solver.gap == 0
+
+
 ONCE_UNPROVED = 12, 25, 27, 133, 142, 144, 315, 322, 425
 """Seeds of which more plans may fit, by their bounds, than were compared."""
 
