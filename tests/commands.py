@@ -93,9 +93,10 @@ def _done(
 @cache
 def _server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    modules = pkgutil.walk_packages(hypar_opt.__path__, "hypar_opt.")
-    own = [module.name for module in modules if not module.name.endswith("__main__")]
-    context.set_forkserver_preload([*PACKAGES, *own])
+    lacking: list[str] = []  # packages of ours whose extra is not installed
+    found = pkgutil.walk_packages(hypar_opt.__path__, "hypar_opt.", lacking.append)
+    modules = [module.name for module in found if not module.name.endswith("__main__")]
+    context.set_forkserver_preload([*PACKAGES, *(name for name in modules if name not in lacking)])
     # Or pyarrow, which pandas imports, would start a thread.
     os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     return context

@@ -55,9 +55,10 @@ def kind_of(text: str) -> str | None:
         data = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError):
         return None
-    schema = str(data.get("schema", "")).split("/")
-    if len(schema) == 3 and schema[0] == "hypar-opt":
-        return schema[1]
+    schema = data.get("schema")
+    words = schema.split("/") if isinstance(schema, str) else ()
+    if len(words) == 3 and words[0] == "hypar-opt":
+        return words[1]
     if {"batch", "layer"} <= data.keys():  # a network, too, has layers, and a plan a batch
         return "profile"
     return next((name for name, kind in _KINDS.items() if kind.keys & data.keys()), None)
