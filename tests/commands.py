@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-import pkgutil
 import runpy
 import subprocess
 import sys
@@ -15,14 +14,9 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import hypar_opt
 from hypar_opt.__main__ import main
 
 ROOT = Path(__file__).parents[1]
-
-# Imported late by commands; those that start threads, as jax, could not be forked. Most of the time
-# that OR-Tools takes to import is that of pandas.
-PACKAGES = ("altair", "networkx", "pandas", "simpy")
 
 
 def ended(*args: str | Path, status: int = 0, **settings: Any) -> subprocess.CompletedProcess[str]:
@@ -93,10 +87,7 @@ def _done(
 @cache
 def _server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    lacking: list[str] = []  # packages of ours whose extra is not installed
-    found = pkgutil.walk_packages(hypar_opt.__path__, "hypar_opt.", lacking.append)
-    modules = [module.name for module in found if not module.name.endswith("__main__")]
-    context.set_forkserver_preload([*PACKAGES, *(name for name in modules if name not in lacking)])
+    context.set_forkserver_preload(["tests.preloaded"])
     # Or pyarrow, which pandas imports, would start a thread.
     os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     return context

@@ -79,6 +79,7 @@ def test_a_plan(where: str, value: Any, complaint: str, command: str, shell: She
     [
         ("accelerator.units", GIANT, "units: should have at most 1,000 digits"),
         ("topology.kind", GIANT, "kind: should have at most 1,000 digits"),
+        ("schema", GIANT, "schema: should have at most 1,000 digits"),
         ("topology.kind", [], "topology: kind: unknown topology '[]'"),
         ("accelerator.utilisation", 5e-324, "should be greater than or equal to 0.000000001"),
         ("accelerator.dram_capacity", "0.999 B", "should be from 1 to 1e30 B, got '0.999 B'"),
