@@ -225,6 +225,21 @@ def test_potentials_of_choices_that_are_not_allowed_do_not_matter(
     ho.check_certificate(plan, certificate.model_copy(update={"tables": tuple(proofs)}))
 
 
+def test_weights_of_more_bytes_than_64_bits_count_are_proved_where_layers_share_them() -> None:
+    size = 2 * 10**9
+    described = {
+        "schema": "hypar-opt/network/2",
+        "name": "large",
+        "input": {"tokens": 4, "vocabulary": size},
+        "layer": [
+            {"name": "token", "kind": "embedding", "features": size},
+            {"name": "head", "kind": "linear", "units": size, "tied": "token", "bias": False},
+        ],
+    }
+    plan = ho.solve(ho.Network.model_validate(described), levels=2)
+    ho.check_certificate(plan, ho.certify(plan))
+
+
 def test_potentials_of_any_size_neither_overflow_nor_round() -> None:
     plan = ho.solve("lenet-c", search="joint")
     certificate = ho.certify(plan)

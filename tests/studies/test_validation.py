@@ -281,9 +281,10 @@ def test_measured_memory_stands_beside_the_bytes_of_the_count(tmp_path: Path) ->
     assert "OOM" in done.output
     written(tmp_path, {})
     assert "memory" not in command(["validate", "--file", "runs.toml"], tmp_path).output
-    written(tmp_path, {"memory_gb": -1}, columns=[*ROW, "memory_gb"])
-    done = command(["validate", "--file", "runs.toml"], tmp_path)
-    assert "memory_gb: should be above zero, a word or empty, got -1" in done.errors
+    for size in (-1, 5e-324):
+        written(tmp_path, {"memory_gb": size}, columns=[*ROW, "memory_gb"])
+        done = command(["validate", "--file", "runs.toml"], tmp_path)
+        assert f"memory_gb: should be a byte or more, a word or empty, got {size}" in done.errors
 
 
 def row_of(folder: Path, **row: Any) -> Any:

@@ -446,7 +446,8 @@ def _table(
     table = ReferenceTable(
         node.astype(dtype),
         [
-            charges[kind].astype(dtype, copy=False) + (more * split_unlike if more else 0)
+            charges[kind].astype(dtype, copy=False)
+            + (more * split_unlike.astype(dtype) if more else 0)
             for kind, more in numbers
         ],
         np.array([numbers[key] for key in charged], np.intp),

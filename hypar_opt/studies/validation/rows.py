@@ -177,8 +177,8 @@ def _check(row: Row, where: str) -> None:
             refuse(name, "a name or a number")
         if name == "dropout" and (isinstance(value, bool) or not 0 <= value < 1):
             refuse(name, "from 0 to below 1, or empty")
-        if name == "memory_gb" and (isinstance(value, bool) or not 0 < value < MAX_SECONDS):
-            refuse(name, "above zero, a word or empty")
+        if name == "memory_gb" and (isinstance(value, bool) or not 1e-9 <= value < MAX_SECONDS):
+            refuse(name, "a byte or more, a word or empty")
         in_bounds = not isinstance(value, bool) and LEAST_SECONDS <= value <= MAX_SECONDS
         if name == "seconds" and not in_bounds:
             refuse(name, f"above zero, from {LEAST_SECONDS:g} to {MAX_SECONDS:g}, or empty")
