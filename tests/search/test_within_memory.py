@@ -391,17 +391,18 @@ def test_the_times_of_few_and_the_memory_of_more_micro_batches_bound_the_plans_o
 
 @pytest.mark.slow
 def test_llama_7b_trains_on_eight_accelerators_of_80_gb() -> None:
-    asked: dict[str, Any] = {"batch": 64, "array": "h100-8", "constraints": {"optimizer": "adam"}}
-    plan = ho.solve("llama-7b", **asked)
+    asked: dict[str, Any] = {"batch": 64, "array": "h100-8", "overlap": "none"}
+    plan = ho.solve("llama-7b", **asked, optimizer="adam")
     assert ho.memory(plan).fits
     assert plan.solver.status == "optimal"
     assert plan.training.stated == {"micro_batches": 8, "recompute": "none", "shard": "state"}
-    # One sequence at a time in each of eight parts: as fast as without a limit but for latencies.
+    # One sequence at a time in each of eight parts: latencies and kernels of less are 2.2 % more.
     training = {"micro_batches": 1, "recompute": "none", "shard": "none"}
-    free = ho.solve("llama-7b", batch=64, array="h100-8", training=training)
-    assert not ho.memory(free).fits
+    more = {"accelerator.dram_capacity": "1 TB"}
+    free = ho.solve("llama-7b", **asked, training=training, settings=more)
+    assert ho.memory(free).total > 85 * 10**9
     least, taken = (own.cost.total / per_second(own) for own in (free, plan))
-    assert least <= taken < 1.02 * least
+    assert float(taken / least) == pytest.approx(1.0223, abs=1e-4)
 
 
 def test_a_plan_file_says_how_it_trains_and_is_searched_again(tmp_path: Path) -> None:
@@ -641,7 +642,7 @@ def test_llama_70b_is_planned_in_4_gib() -> None:
     done = limited("""
         import hypar_opt as ho
         asked = dict(tokens=8192, batch=512, array="h100-8x8", optimizer="adam")
-        plan = ho.solve("llama-70b", **asked)
+        plan = ho.solve("llama-70b", **asked, overlap="none")
         print(ho.memory(plan).fits, plan.solver.gap < .02)
     """)
     assert done.printed == ["True True"]

@@ -584,7 +584,7 @@ def test_the_best_configuration_in_stages_is_that_of_configure(stages: Any) -> N
 @pytest.mark.parametrize(
     "stated",
     slow_after(
-        1,
+        2,
         [
             {"schedule": "zb-h1", "micro_batches": 4},
             {"recompute": "full", "shard": "weights"},
