@@ -183,7 +183,7 @@ class RunResult(Documented):
 
 
 def largest_difference(
-    compared: Iterable[tuple[Array, Iterable[tuple[Array, Array]]]], *, least: float = 1e-4
+    compared: Iterable[tuple[Array, Iterable[tuple[Array, Array]]]], *, floor: float = 1e-4
 ) -> float:
     """Return the largest difference of parts, relative to the largest element of their tensor.
 
@@ -191,13 +191,13 @@ def largest_difference(
     ----------
     compared
         Each tensor of one device, with the expected and the actual part of each device.
-    least
-        Tensors whose elements are less, of the largest element of all or of one, are no reference
-        for relative errors: they may be zero up to rounding, as the gradient of a bias that a norm
-        takes away, or all gradients below a norm of single values.
+    floor
+        The least that differences are relative to, as a fraction of the largest element of all
+        tensors or of one: a tensor may be zero up to rounding, as the gradient of a bias that a
+        norm takes away, or as all gradients below a norm of single values.
     """
     tensors = [(float(np.abs(whole).max(initial=0.0)), pairs) for whole, pairs in compared]
-    floor = least * max([1.0, *(largest for largest, _ in tensors)])
+    floor *= max([1.0, *(largest for largest, _ in tensors)])
     difference = 0.0
     for largest, pairs in tensors:
         for part, block in pairs:

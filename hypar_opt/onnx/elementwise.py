@@ -412,8 +412,7 @@ def _with_tables(
     state: ImportState, node: OnnxNode, features: Features, constant: Constant
 ) -> Features:
     """Return tokens with a learned table added, one row per position."""
-    features = state.as_tokens(state.settle(features, node), node)
-    features = state.ordered(features, node)
+    features = state.ordered(state.as_tokens(state.settle(features, node), node), node)
     layer = state.layer(features.source)
     if not layer.is_tokens:
         return features

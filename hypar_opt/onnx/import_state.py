@@ -454,7 +454,8 @@ class ImportState:
         sizes = {"c": extent(channels), "h": height, "w": width}
         source = self.read(features, node)
         dims = [whole_dim(axis, size) for axis, size in sizes.items()]
-        dims[0] = channels if layer.is_tokens else dims[0]  # in the order that tokens have them
+        if layer.is_tokens:  # their channels stay in the order that they have
+            dims[0] = channels
         image = self.emit_unique(Layer(kind, keys, [source], sizes, node))
         places = dims if len(features.dims) == 4 else [dims[0], dims[2]]
         return Features(image.source, (features.dims[0], *places), only=features.only)

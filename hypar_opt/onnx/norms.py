@@ -57,14 +57,14 @@ def batch_norm(state: ImportState, node: OnnxNode) -> Features:
 
 
 def _map(state: ImportState, node: OnnxNode) -> Features:
-    """Return a map whose dimension 1 holds the channels in order; the input becomes an image."""
+    """Return a map whose dimension 1 holds the channels; the input becomes an image."""
     state.name_image(state.seen(node.inputs[0]))
-    return state.ordered(state.settled(node.inputs[0], node), node)
+    return state.settled(node.inputs[0], node)
 
 
 def channel_norm(state: ImportState, node: OnnxNode) -> Features:
     """A norm of one image's channels, each by itself or in groups, with all positions."""
-    features = _map(state, node)
+    features = state.ordered(_map(state, node), node)
     channels = state.layer(features.source).channels
     over = axes_over(state, node, features, range(2, len(features.dims)))
     if node.op == "GroupNormalization":

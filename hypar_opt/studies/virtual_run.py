@@ -32,6 +32,7 @@ from hypar_opt.workload.splitting import divides_images, spatial_columns
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import RunResult
+    from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
@@ -41,9 +42,8 @@ BACKENDS = ("numpy", "jax")
 
 JAX_TOLERANCE = 1e-5
 """The largest relative difference of gradients in single precision."""
-JAX_LEAST = 0.1
-"""For `largest_difference`: rounding in single precision, in sums of tens of addends, is to the
-tolerance as this to one. Gradients that are zero are sums that cancel."""
+_JAX_FLOOR = 0.1
+"""Rounding in single precision, in sums of tens of addends, is to the tolerance as this to one."""
 
 MAX_DEVICES = 256
 MAX_SEED = 2**32 - 1
@@ -267,7 +267,6 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
     level only; it drops errors that no weights need.
     """
     from hypar_opt.execution.jax.run import ELEMENT_BYTES, one_device, random_data, run_step
-    from hypar_opt.execution.result import largest_difference
     from hypar_opt.execution.run import by_level
 
     if instance.problem.inference:
@@ -296,10 +295,15 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
         "values": None,
         "gradients": max(
             step.updated,
-            largest_difference(
-                ((whole, [(whole, step.gradients[name])]) for name, whole in gradients.items()),
-                least=JAX_LEAST,
-            ),
+            difference_in_jax(gradients, step.gradients),
         ),
         "tolerance": JAX_TOLERANCE,
     }
+
+
+def difference_in_jax(expected: Mapping[str, Array], actual: Mapping[str, Array]) -> float:
+    """Return the largest difference of gradients, by names, as `RunResult` has it."""
+    from hypar_opt.execution.result import largest_difference
+
+    compared = ((whole, [(whole, actual[name])]) for name, whole in expected.items())
+    return largest_difference(compared, floor=_JAX_FLOOR)

@@ -180,8 +180,9 @@ class _ModeSearch:
             limit = self._incumbent.limit
             open_counts = [count for count, bound in bounds.items() if 0 < bound < limit]
             if open_counts or 0 in bounds.values() or self._incumbent.plan is not fastest:
-                others = [bounds[count] for count in counts if count not in open_counts]
-                return self.best(open_counts, min([mode.amount_of(result.bound), *others]))
+                closed_bounds = [bounds[count] for count in counts if count not in open_counts]
+                bound = min([mode.amount_of(result.bound), *closed_bounds])
+                return self.best(open_counts, bound)
         settled = replace(self._search, instance=mode.instance)
         return settled, with_searched(result, instance, mode.instance)
 

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -31,7 +30,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.passes import INFERENCE
 from hypar_opt.sharding.program import Program
-from hypar_opt.studies.virtual_run import JAX_LEAST, JAX_TOLERANCE
+from hypar_opt.studies.virtual_run import JAX_TOLERANCE, difference_in_jax
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.operators.base import padded
 from hypar_opt.workload.parallelism import CHOICES
@@ -120,27 +119,17 @@ def result(
     if program.rows and len(network.layers) % 4 == 0:
         # The same module for one device: it is what a run without numpy compares with.
         value, gradients = one_device(sharded, data)
-        found["alone"] = max(
-            _distances(gradients, step.gradients).values(),
-            default=abs(value - step.loss) / max(abs(value), 1e-9),
-        )
+        found["alone"] = difference_in_jax(gradients, step.gradients)
+        if not gradients:
+            found["alone"] = abs(value - step.loss) / max(abs(value), 1e-9)
     if compare:
         groups = norm_groups(Division(network, sharded.planned))
         value, gradients = in_numpy(sharded, data, groups)
         found["loss"] = abs(value - step.loss) / max(abs(value), 1e-9)
-        found["gradients"] = _distances(gradients, step.gradients)
-        if max(found["gradients"].values(), default=0) > JAX_TOLERANCE:
+        found["gradients"] = difference_in_jax(gradients, step.gradients)
+        if found["gradients"] > JAX_TOLERANCE:
             found["rounding"] = _rounding(sharded, data, groups, gradients)
     return found
-
-
-def _distances(expected: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, float]:
-    """Return the largest difference of each tensor, as `largest_difference` has that of all."""
-    floor = JAX_LEAST * max([1.0, *(np.abs(one).max() for one in expected.values())])
-    return {
-        name: float(np.abs(one - found[name]).max() / max(np.abs(one).max(), floor))
-        for name, one in expected.items()
-    }
 
 
 def _rounding(
@@ -159,7 +148,7 @@ def _rounding(
         for name, one in data.weights.items()
     }
     _, others = in_numpy(sharded, replace(data, weights=near), groups)
-    return max(_distances(gradients, others).values())
+    return difference_in_jax(gradients, others)
 
 
 def in_numpy(
