@@ -119,9 +119,8 @@ def result(
     if program.rows and len(network.layers) % 4 == 0:
         # The same module for one device: it is what a run without numpy compares with.
         value, gradients = one_device(sharded, data)
-        found["alone"] = difference_in_jax(gradients, step.gradients)
-        if not gradients:
-            found["alone"] = abs(value - step.loss) / max(abs(value), 1e-9)
+        of_losses = abs(value - step.loss) / max(abs(value), 1e-9)
+        found["alone"] = difference_in_jax(gradients, step.gradients) if gradients else of_losses
     if compare:
         groups = norm_groups(Division(network, sharded.planned))
         value, gradients = in_numpy(sharded, data, groups)
