@@ -116,7 +116,7 @@ def test_modules_with_odd_names_run() -> None:
         programs.append((named, alike_program(rng, named, (2, 2))))
     for found in results(programs, compared=4):
         assert found["differences"] == []
-        assert max(found.get("gradients", {}).values(), default=0) < 1e-5
+        assert found.get("gradients", 0) < 1e-5
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\rb", "a\u2028b", "a\x0cb", "a\0b", "\ud800", " ", ""])
