@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from itertools import combinations, product
 
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from hypar_opt.costs.table import CostTable, chain_ends, side_by_side
 from hypar_opt.deadline import NEVER
+from hypar_opt.errors import RefusedError
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Solver, SolverOptions
 from hypar_opt.solvers.elimination.order import elimination_order
@@ -183,6 +186,24 @@ def test_elimination_refuses_tables_beyond_memory() -> None:
 
 def width(table: CostTable) -> float:
     return DP.solve(table, OPTIONS).statistics["width"]
+
+
+def test_a_refusal_keeps_nothing_of_its_callers() -> None:
+    class Table:
+        pass
+
+    def refused() -> weakref.ref[Table]:
+        table = Table()
+        with pytest.raises(RefusedError, match="needs a table of 2"):
+            elimination_order((2,) * 30, tuple(combinations(range(30), 2)))
+        return weakref.ref(table)
+
+    gc.disable()
+    try:
+        # Without the collection of cycles, that of an error and of the frame that holds it.
+        assert refused()() is None
+    finally:
+        gc.enable()
 
 
 def test_the_width_is_that_of_the_graph() -> None:

@@ -282,15 +282,22 @@ class _ModeSearch:
             else:
                 yield from self._in_layouts_of_solver(count)
         except InfeasibleError:
-            yield NEVER
+            bound: Fraction | None = NEVER
         except NoAnswerError:  # a limit
             return
         except RefusedError:
+            bound = None
+        else:
+            return
+        # Not in a handler, which would keep the tables of what was refused until all is searched.
+        if bound is None:
             if self._incumbent.plan and not self._incumbent.uniform_that_fit:
                 return
             # Too many states: the fastest layouts of the batch at once, all layers in one mode.
             self._incumbent.try_uniform_modes(self._modes.of(count), self._fastest.result)
-            yield self._mode_free_bound if self._modes.even(count) else self._modes.compute(count)
+            even = self._modes.even(count)
+            bound = self._mode_free_bound if even else self._modes.compute(count)
+        yield bound
 
     @cached_property
     def _mode_free_bound(self) -> Fraction:

@@ -72,22 +72,23 @@ def elimination_order(sizes: tuple[int, ...], pairs: tuple[tuple[int, int], ...]
     RefusedError
         If a table exceeds `MAX_ENTRIES`; it names the size.
     """
-    order, refusal = None, None
+    order, refused = None, None
     for fill in (False, True):
         try:
             candidate = _greedy(sizes, pairs, fill=fill)
         except _TooLargeError as error:
             if error.bits > _FAR:
                 raise  # no other order is so much better
-            refusal = refusal or error
+            refused = refused or error.sizes
             continue
         if order is None or candidate.largest < order.largest:
             order = candidate
         if order.width <= 2 or order.largest <= _SMALL:
             break
     if order is None:
-        assert refusal is not None
-        raise refusal
+        assert refused is not None
+        # Not the first error: a frame and the error that it holds would keep all frames' tables.
+        raise _TooLargeError(refused)
     return order
 
 
@@ -151,7 +152,7 @@ class _TooLargeError(RefusedError):
     """The smallest table that can be next, by its layers' choices, exceeds `MAX_ENTRIES`."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
-        self.bits = sum(map(log2, sizes))
+        self.sizes, self.bits = sizes, sum(map(log2, sizes))
         equal = len(set(sizes)) == 1
         entries = f"{sizes[0]}^{len(sizes)}" if equal else f"2^{self.bits:.1f}"
         super().__init__(f"needs a table of {entries} entries; {_AT_MOST}")
