@@ -15,7 +15,7 @@ from hypar_opt.plan.problem import ArrayRecord, StageContext
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.parallelism import PART_WORDS, choices_below_h1
 from hypar_opt.workload.patterns import all_words, compact, matching, words_by_layer
-from hypar_opt.workload.recomputation import OF_BLOCKS, segments
+from hypar_opt.workload.recomputation import in_blocks_only, segments
 from hypar_opt.workload.shards import renumbered, shards_of
 from hypar_opt.workload.stages import RECEIVED, Message, stage_of
 
@@ -215,8 +215,7 @@ def stage_training(
         complete = len(of_stage) == len(stage_names & {*names})
         if not complete or len({*of_stage.values()}) > 1:
             # A block that a border divides is no block of either stage.
-            outside = {n for n, word in of_stage.items() if word in OF_BLOCKS} - in_blocks
-            of_stage |= dict.fromkeys(outside, BY_LAYER[key])
+            of_stage = in_blocks_only(of_stage, in_blocks)
         update[key] = (
             compact([*of_stage.values()], [*of_stage]) if complete else FrozenDict(of_stage) or None
         )

@@ -50,6 +50,7 @@ from hypar_opt.simulator.pipeline_order import in_flight_of_stages
 from hypar_opt.step.states import states_from_rows
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, choices_below_h1, part_word
 from hypar_opt.workload.patterns import compact, words_by_layer
+from hypar_opt.workload.recomputation import in_blocks_only, segments
 from hypar_opt.workload.shards import renumbered, renumbered_words
 from hypar_opt.workload.stages import SENT, Message, message_writers
 
@@ -236,6 +237,7 @@ class StagedPlan:
         names = [layer.name for layer in network.layers]
         parallelism: dict[str, Sequence[str]] = {}
         trained: dict[str, dict[str, str | None]] = {key: {} for key in BY_LAYER}
+        in_blocks: set[str] = set()
         for part, plan in enumerate(plans):
             side, instance = part_word(part), plan.instance
             inside = [layer.name for layer in instance.network.layers]
@@ -247,11 +249,14 @@ class StagedPlan:
             for key, by_layer in trained.items():
                 words = words_by_layer(getattr(instance.problem.training, key), inside, key)
                 by_layer |= zip(inside, words, strict=True)
-        training = {
-            key: compact([renumbered(by_layer[name] or BY_LAYER[key], 1) for name in names], names)
-            for key, by_layer in trained.items()
-            if any(by_layer[name] for name in names)
-        }
+            in_blocks |= {inside[n] for block in segments(instance.network) for n in block}
+        training = {}
+        for key, by_layer in trained.items():
+            if any(by_layer[name] for name in names):
+                stated = {name: renumbered(by_layer[name] or BY_LAYER[key], 1) for name in names}
+                if len({*stated.values()}) > 1:
+                    stated = in_blocks_only(stated, in_blocks)
+                training[key] = compact([*stated.values()], names)
         problem = problem.model_copy(
             update={"training": problem.training.model_copy(update=training)}
         )

@@ -205,6 +205,17 @@ def recomputed_words(network: Network, recompute: Words | None) -> list[str | No
     ]
 
 
+def in_blocks_only(words: Mapping[str, str], in_blocks: Collection[str]) -> dict[str, str]:
+    """Return words by layer without those of whole blocks of layers that are in no block.
+
+    Such a word has no effect, and is refused where it is stated of one layer.
+    """
+    return {
+        name: "none" if word in OF_BLOCKS and name not in in_blocks else word
+        for name, word in words.items()
+    }
+
+
 def recomputed(
     network: Network, workload: Workload, words: Sequence[str | None], *, fused: Fused
 ) -> FrozenDict[int, int | None]:

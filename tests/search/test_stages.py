@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import cache
 from itertools import combinations, pairwise, product
 from math import prod
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs.stage_messages import tied_reductions
+from hypar_opt.display.labels import stages_in_words
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
@@ -39,6 +41,7 @@ from hypar_opt.studies.validation.machines import array_of as machine_array
 from hypar_opt.studies.validation.machines import known_machines
 from hypar_opt.workload.parallelism import part_word
 from hypar_opt.workload.patterns import all_words
+from hypar_opt.workload.recomputation import recomputed_words
 from hypar_opt.workload.shards import Shards, shards_of
 from hypar_opt.workload.stages import cuts_between_blocks
 from tests import slow
@@ -196,7 +199,9 @@ def _check(network: ho.Network, problem: Problem, counts: Sequence[int] | None =
         assert found.seconds == found.plans[0].seconds
     else:
         staged = in_stages_of(problem, stages.parts, found.micro_batches, "1f1b")
-        assert StagedPlan.of(network, staged, stages, found.plans).seconds == found.seconds
+        whole = StagedPlan.of(network, staged, stages, found.plans)
+        assert whole.seconds == found.seconds
+        recomputed_words(network, whole.problem.training.recompute)  # which a file may state
     for own, result in zip(found.plans, found.results, strict=True):
         counted = way_of(own.instance).counted(result)
         assert counted.fits
@@ -269,6 +274,24 @@ def test_a_small_model_has_one_stage(memory: int) -> None:
     assert (best.stages.parts, best.micro_batches) == (1, 2)
     assert best.seconds == Fraction(5_441_106_255_582, 10**15)
     assert best.status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize(
+    ("memory", "blocks"),
+    [(840_000, "full recomputation of 2"), (950_000, "op-level recomputation of 1")],
+)
+def test_what_stages_recompute_is_stated_of_blocks(
+    memory: int, blocks: str, tmp_path: Path
+) -> None:
+    """Where a stage recomputes all its blocks, its layers outside of them state nothing."""
+    network = ho.gpt(layers=3, hidden=64, heads=2, tokens=64, vocabulary=200)
+    how: Any = {"batch": 8, "stages": 2, "micro_batches": 4, "shard": "none", "memory": memory}
+    plan = ho.solve(network, array=array_of(2, 2), choices=("data", "model"), **how)
+    plan.save(tmp_path / "plan.json")
+    read = ho.read_plan(tmp_path / "plan.json")
+    assert read == plan
+    assert read.stages is not None
+    assert f"{blocks} of 3 blocks" in stages_in_words(read, read.stages)
 
 
 @pytest.mark.parametrize(

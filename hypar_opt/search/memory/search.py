@@ -276,28 +276,31 @@ class _ModeSearch:
 
     def _search_of(self, count: int) -> Iterator[Fraction]:
         """Search the plans of so many micro-batches; yield bounds."""
+        last = None
         try:
             if self._incumbent.proves:
                 yield from self._within(self._modes.of(count))
             else:
                 yield from self._in_layouts_of_solver(count)
         except InfeasibleError:
-            bound: Fraction | None = NEVER
+            last = NEVER
         except NoAnswerError:  # a limit
-            return
+            pass
         except RefusedError:
-            bound = None
-        else:
-            return
+            last = self._uniform_bound(count)
         # Not in a handler, which would keep the tables of what was refused until all is searched.
-        if bound is None:
-            if self._incumbent.plan and not self._incumbent.uniform_that_fit:
-                return
-            # Too many states: the fastest layouts of the batch at once, all layers in one mode.
-            self._incumbent.try_uniform_modes(self._modes.of(count), self._fastest.result)
-            even = self._modes.even(count)
-            bound = self._mode_free_bound if even else self._modes.compute(count)
-        yield bound
+        if last is not None:
+            yield last
+
+    def _uniform_bound(self, count: int) -> Fraction | None:
+        """Try the fastest layouts of the batch at once, all layers in one mode; return a bound.
+
+        None where it is not tried: a plan that fits is known, and no uniform mode is known to fit.
+        """
+        if self._incumbent.plan and not self._incumbent.uniform_that_fit:
+            return None
+        self._incumbent.try_uniform_modes(self._modes.of(count), self._fastest.result)
+        return self._mode_free_bound if self._modes.even(count) else self._modes.compute(count)
 
     @cached_property
     def _mode_free_bound(self) -> Fraction:
