@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -118,7 +119,7 @@ class Certificate(Displayed, Document):
     price: Fraction | None = None
     """Of a byte of all accelerators, in the table's integers; with ``bound``: no plan that fits the
     memory of a device costs less than that."""
-    bound: Fraction | None = None
+    bound: Annotated[Fraction, Field(ge=0)] | None = None
     """The least that such a plan may cost, in its cost's unit; None of a plan that is optimal."""
     overlap: Literal["gradient", "prefetch"] | None = None
     """What overlaps in the time that ``bound`` is of, in the cost's unit: no plan that trains alike
@@ -264,7 +265,7 @@ def certify(plan: Plan) -> Certificate:
         raise RefusedError(f"no certificate: {error.message}{_claimed(plan)}") from None
     if bound != total:
         gap = float((total - bound) / total)
-        proven = f"{_proven_by(certificate)} prove {float(bound):.15g} {plan.cost.unit}"
+        proven = f"{_proven_by(certificate)} prove {_amount(bound)} {plan.cost.unit}"
         costs = f"the plan costs {plan.cost.total}, a gap of {gap:.3g}"
         raise HyparError(f"no certificate: {proven}, {costs}")
     return certificate
@@ -364,11 +365,17 @@ def _bound_on_cuts(plan: Plan, certificate: Certificate) -> Fraction:
     stated = problem.charge if certificate.bound is None else certificate.bound
     if not charge == stated <= problem.charge:
         raise CheckFailedError(
-            f"bound: should be the {float(charge):.15g} {plan.cost.unit} that the tables prove,"
-            f" got {float(stated):.15g}"
+            f"bound: should be the {_amount(charge)} {plan.cost.unit} that the tables prove,"
+            f" got {_amount(stated)}"
         )
     # What the plan is charged is stated to the nearest unit.
     return Fraction(plan.cost.total) if certificate.bound is None else stated
+
+
+def _amount(value: Fraction | int) -> str:
+    """Return a charge to 15 digits: what a file claims may be more than a float holds."""
+    with localcontext(prec=15):
+        return f"{Decimal(value.numerator) / value.denominator:g}"
 
 
 def _per_second(plan: Plan) -> int:
@@ -491,7 +498,7 @@ def check_certificate(plan: Plan, certificate: Certificate) -> Fraction:
     bound = proved_bound(plan, certificate)
     if (more := certificate.claimed_beyond(plan, bound)) is not None:
         raise CheckFailedError(
-            f"bound: the certificate proves {float(bound):.15g} {plan.cost.unit}, and the plan"
+            f"bound: the certificate proves {_amount(bound)} {plan.cost.unit}, and the plan"
             f" claims {more}"
         )
     return bound
@@ -540,7 +547,7 @@ def proved_bound(plan: Plan, certificate: Certificate) -> Fraction:
     )
     if bound != Fraction(plan.cost.total):
         raise CheckFailedError(
-            f"tables: the {_proven_by(certificate)} prove {float(bound):.15g} {plan.cost.unit},"
+            f"tables: the {_proven_by(certificate)} prove {_amount(bound)} {plan.cost.unit},"
             f" and the plan costs {plan.cost.total}"
         )
     return bound
@@ -557,8 +564,8 @@ def _bound_within_memory(plan: Plan, certificate: Certificate) -> Fraction:
     stated = Fraction(plan.cost.total) if certificate.bound is None else certificate.bound
     if not proven == stated <= Fraction(plan.cost.total):
         raise CheckFailedError(
-            f"bound: should be at most the {float(proven):.15g} {plan.cost.unit} that the"
-            f" {_proven_by(certificate)} prove, and than the plan costs, got {float(stated):.15g}"
+            f"bound: should be at most the {_amount(proven)} {plan.cost.unit} that the"
+            f" {_proven_by(certificate)} prove, and than the plan costs, got {_amount(stated)}"
         )
     return stated
 
@@ -580,8 +587,8 @@ def _bound_with_overlap(plan: Plan, certificate: Certificate) -> Fraction:
     proven = _bound([table_with_overlap(plan, prices)], certificate)
     if not certificate.bound <= max(proven, Fraction()):
         raise CheckFailedError(
-            f"bound: should be at most the {float(proven):.15g} {plan.cost.unit} that the"
-            f" {_proven_by(certificate)} prove, got {float(certificate.bound):.15g}"
+            f"bound: should be at most the {_amount(proven)} {plan.cost.unit} that the"
+            f" {_proven_by(certificate)} prove, got {_amount(certificate.bound)}"
         )
     return certificate.bound
 
@@ -616,7 +623,7 @@ def check_price(plan: Plan) -> None:
         costs = price_of(plan)
     if costs != Fraction(plan.cost.total):
         raise CheckFailedError(
-            f"cost, total: the plan's own choices cost {float(costs):.15g} {plan.cost.unit},"
+            f"cost, total: the plan's own choices cost {_amount(costs)} {plan.cost.unit},"
             f" derived from its network, got {plan.cost.total}"
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import combinations_with_replacement, product
+from itertools import combinations_with_replacement, pairwise, product
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -39,20 +39,26 @@ if TYPE_CHECKING:
 _PAIRS = 2**17
 """Pairs of columns whose boundaries are charged at once."""
 
+_ALL_PAIRS = 32
+"""Levels of which any two are changed together; of more, only neighbours are."""
+
 
 def improved_rows(instance: Instance, rows: Rows, deadline: Deadline) -> Rows:
     """Return a plan, ``(levels, nodes)``, that no change at two levels improves, from another one.
 
-    If the deadline passes, it is as far improved as it is by then. A plan of layers that share a
-    memory is returned as it is.
+    Of more than 32 levels, 4 billion accelerators, it is two neighbouring levels. If the deadline
+    passes, it is as far improved as it is by then. A plan of layers that share a memory is returned
+    as it is.
     """
     if instance.constraints.couple_layers:
         return rows
     best = np.array(rows, np.intp)
     best_at = partial(_best_at, instance, deadline)
+    every = len(best) <= _ALL_PAIRS
+    changes = free_levels(len(best), 2) if every else [*pairwise(range(len(best)))]
     # A limit, or more than memory allows, ends the search.
     with suppress(NoAnswerError, RefusedError):
-        for better in descent(best, inf, free_levels(len(best), 2), best_at):
+        for better in descent(best, inf, changes, best_at):
             best = better
     return [*map(tuple, best.tolist())]
 

@@ -26,7 +26,7 @@ from hypar_opt.sharding.conversions import StepKind, even_axes, exchanges, reord
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.step.operations import Collective
 from hypar_opt.step.readings import reading_of
-from hypar_opt.step.states import level_choices, replicas
+from hypar_opt.step.states import level_choices, replicas, replicas_above
 from hypar_opt.step.uneven import (
     SplitLoads,
     loads_at_ends,
@@ -514,17 +514,11 @@ class StepRules:
         if workload.reads_whole:
             operand, target = workload.operand[boundaries], workload.ends[boundaries, 1]
             whole = [self._layouts.inputs[operand, choice, target] == 0 for choice in read]
-        above = [replicas(addends, sizes)][: len(pairs)]
-        for is_whole, parts in zip(whole[:-1], sizes, strict=False):
-            above.append(above[-1] * np.where(is_whole, parts, 1) if is_whole.any() else above[-1])
+        above = replicas_above(whole[:-1], sizes, each=replicas(addends, sizes))[: len(pairs)]
         above += above[:1] * (len(pairs) - len(above))
         exchanged = above if not self.reading.gathers_last else above[:1] * len(pairs)
         if any(flag.any() for flag in copies):
-            below = [np.ones(1, np.int64)]
-            for replicated, parts in zip(
-                copies[:0:-1], sizes[len(copies) - 1 : 0 : -1], strict=True
-            ):
-                below.append(below[-1] * np.where(replicated, parts, 1))
+            below = replicas_above(copies[:0:-1], sizes[len(copies) - 1 : 0 : -1])
             everywhere = replicas(copies, sizes)
             exchanged = [repeated * everywhere for repeated in exchanged]
             above = [repeated * more for repeated, more in zip(above, reversed(below), strict=True)]
@@ -610,17 +604,10 @@ class StepRules:
                 met = [axis[boundaries, choice, to] for choice, to in pairs]
                 count = count + np.logical_or.reduce(np.broadcast_arrays(*met)).astype(np.int64)
         crossing = [crosses & np.less(count, 2) for crosses in crossing]
-        above: list[Integers | int] = [1]
-        for crosses, parts in zip(crossing, self.hierarchy.sizes, strict=False):
-            above.append(above[-1] * np.where(crosses, parts, 1))
-        *above, total = above
-        through = [
-            before * np.where(crosses, parts, 1)
-            for before, crosses, parts in zip(above, crossing, self.hierarchy.sizes, strict=False)
-        ]
+        above = replicas_above(crossing, self.hierarchy.sizes)
         return [
-            (np.where(crosses, before, 1), np.where(crosses, total // upto, 1), crosses)
-            for crosses, before, upto in zip(crossing, above, through, strict=True)
+            (np.where(crosses, before, 1), np.where(crosses, above[-1] // upto, 1), crosses)
+            for crosses, before, upto in zip(crossing, above[:-1], above[1:], strict=True)
         ]
 
     @cached_property

@@ -99,11 +99,26 @@ def replicas(copied: Iterable[NDArray[np.bool_]], parts: Sequence[int]) -> Integ
     parts
         Of each level, and of any below.
     """
-    dtype, copies = exact_dtype(math.prod(parts)), np.ones(1, np.int64)
+    return replicas_above(copied, parts)[-1]
+
+
+def replicas_above(
+    copied: Iterable[NDArray[np.bool_]], parts: Sequence[int], *, each: Integers | None = None
+) -> list[Integers]:
+    """Return the copies of a tensor in all parts of the levels above each level; last, of all.
+
+    Parameters
+    ----------
+    each
+        How many copies each part has, 1 by default.
+    """
+    dtype, above = exact_dtype(math.prod(parts)), [np.ones(1, np.int64) if each is None else each]
     for flags, count in zip(copied, parts, strict=False):
+        more = above[-1]
         if np.count_nonzero(flags):  # equal amounts have no axis; `any` takes ten times as long
-            copies = copies * np.where(flags, count, 1).astype(dtype, copy=False)
-    return copies
+            more = more * np.where(flags, count, 1).astype(dtype, copy=False)
+        above.append(more)
+    return above
 
 
 def copies(lacks: NDArray[np.bool_], nodes: Indices, states: States, parts: Hierarchy) -> Integers:

@@ -350,9 +350,14 @@ class Call:
     files: dict[str, bytes]
 
     def reads(self) -> set[str]:
-        """Return the files that it may read: all but those that only an output names."""
+        """Return the files that it may read: all but those that only an output names.
+
+        Of an option that is given again, the last value counts.
+        """
         writes = OUTPUTS - ({"--certificate"} if self.args[0] == "verify" else set())
-        outputs = {place + 1 for place, each in enumerate(self.args) if each in writes}
+        again = (place for place, each in enumerate(self.args) if each in self.args[place + 1 :])
+        superseded = {place + 1 for place in again if self.args[place].startswith("--")}
+        outputs = {place + 1 for place, each in enumerate(self.args) if each in writes} | superseded
         read = {each for place, each in enumerate(self.args) if place not in outputs}
         if self.args[0] == "sweep":
             read |= {"net.toml", "array.toml"}

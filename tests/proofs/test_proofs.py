@@ -240,6 +240,44 @@ def test_weights_of_more_bytes_than_64_bits_count_are_proved_where_layers_share_
     ho.check_certificate(plan, ho.certify(plan))
 
 
+FIXED = ("sum=whole", "fc=output,head=data", "fc=model,sum=data,head=data", "fc=data,sum=channel")
+
+
+@pytest.mark.parametrize("fixed", FIXED)
+def test_more_copies_and_messages_than_64_bits_count_are_priced_alike_twice(fixed: str) -> None:
+    described = {
+        "schema": "hypar-opt/network/2",
+        "name": "small",
+        "input": {"tokens": 8, "vocabulary": 12},
+        "layer": [
+            {"name": "token", "kind": "embedding", "features": 8},
+            {"name": "place", "kind": "embedding", "inputs": [], "vocabulary": 8, "features": 8},
+            {"name": "sum", "kind": "add", "inputs": ["token", "place"]},
+            {"name": "fc", "kind": "linear", "units": 8},
+            {"name": "head", "kind": "linear", "units": 12, "tied": "token", "bias": False},
+        ],
+    }
+    plan = ho.solve(
+        ho.Network.model_validate(described),
+        batch=4,
+        reading="executed",
+        choices=("data", "model", "output"),
+        hierarchy=(1024,) * 7,
+        whole_levels=True,
+        constraints={"fix": fixed.split(",")},
+    )
+    assert price_of(plan) == plan.cost.total
+
+
+def test_potentials_that_prove_less_than_a_float_holds_are_refused_in_a_line() -> None:
+    plan = ho.solve("lenet-c", search="joint")
+    certificate = ho.certify(plan)
+    document = json.loads(certificate.to_json())
+    document["tables"][0]["potentials"][-1][0] = -(10**400)
+    with pytest.raises(CheckFailedError, match=r"prove -1\.0+e\+400 bytes, and the plan costs"):
+        ho.check_certificate(plan, Certificate.model_validate(document))
+
+
 def test_potentials_of_any_size_neither_overflow_nor_round() -> None:
     plan = ho.solve("lenet-c", search="joint")
     certificate = ho.certify(plan)

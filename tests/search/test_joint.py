@@ -22,20 +22,23 @@ from hypar_opt.costs.level_tables import joins_levels, level_table
 from hypar_opt.costs.shared_nodes import level_tables
 from hypar_opt.costs.state_charges import canonical_states, state_indices
 from hypar_opt.costs.state_table import StateTable
-from hypar_opt.deadline import Deadline
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.documents.document import preset_text
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.integers import Integers
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.cost_to_go import chain_table
+from hypar_opt.search.two_level_neighbourhood import improved_rows
 from hypar_opt.solvers.product_states import cheapest_states
 from hypar_opt.step.states import Indices, States
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.slow import examples, slow_after
 from tests.strategies.networks import networks
-from tests.strategies.plans import READINGS
+from tests.strategies.plans import READINGS, Rows, totals_of
 from tests.strategies.problems import keeps, priced_plans, random_problem
+from tests.strategies.written_plans import fully_connected
 
 readings = st.sampled_from(list(READINGS))
 
@@ -181,6 +184,31 @@ def test_more_states_than_memory_holds_end_in_a_better_plan_than_the_levelwise_o
     plan = ho.solve("lenet-c", search="joint", **asked)
     assert (plan.solver.status, plan.solver.stopped_by) == ("feasible", "memory")
     assert plan.cost.total < ho.solve("lenet-c", **asked).cost.total
+
+
+@pytest.mark.parametrize("levels", [5, 33])
+def test_no_change_at_two_levels_improves_what_the_descent_ends_with(levels: int) -> None:
+    network, rng = fully_connected(64, 48, 32), Random(levels)
+    weights = tuple(rng.randint(1, 9) for _ in range(levels))
+    problem = problem_of(network, levels=levels, level_weights=weights)
+    instance = Instance.to_search(network, problem)
+    first: list[tuple[int, ...]] = [(rng.randrange(2), rng.randrange(2)) for _ in range(levels)]
+    best = improved_rows(instance, first, NEVER)
+
+    def totals(plans: list[Rows]) -> list[Fraction]:
+        return totals_of(instance.workload, instance.cost, plans, instance.rule)
+
+    # Of more than 32 levels, neighbours alone are changed together.
+    together = itertools.combinations(range(levels), 2)
+    pairs = together if levels <= 32 else itertools.pairwise(range(levels))
+    changed = []
+    for pair in pairs:
+        for some in itertools.product(itertools.product(range(2), repeat=2), repeat=2):
+            made = dict(zip(pair, some, strict=True))
+            changed.append(tuple(made.get(level, row) for level, row in enumerate(best)))
+    (least,) = totals([tuple(best)])
+    assert least < totals([tuple(first)])[0]
+    assert min(totals(changed)) == least
 
 
 @pytest.mark.parametrize("solver", ["dp", "brute"])

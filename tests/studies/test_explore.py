@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.display.page import exploration_page
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price
 from hypar_opt.plan.arguments import problem_of
@@ -99,6 +100,8 @@ def test_one_accelerator_has_one_plan() -> None:
     memory = found.front.amounts["memory"].item()
     assert plans_csv(found) == f"bytes,ratio,memory,front,plan\n0,,{memory:.0f},1,1\n"
     assert found.histogram()[0].tolist() == [1]
+    assert found.two_parts is None
+    assert "One accelerator leaves no choices." in exploration_page(found)
 
 
 def test_inference_in_data_parallelism_moves_nothing_and_has_no_ratio(

@@ -72,6 +72,8 @@ def _headline(exploration: Exploration) -> list[tuple[str, str, str]]:
 
 def _order(exploration: Exploration) -> str:
     """Return the meaning and the order of a plan's digits."""
+    if not exploration.cells:
+        return "One accelerator leaves no choices."
     parts = exploration.free.split(",")
     meanings = "; ".join(axis_label(exploration, part) for part in parts)
     return (

@@ -189,7 +189,8 @@ class Fold(Charges):
             np.unique(like[states], axis=1, return_inverse=True) for states in (written, read)
         )
         pairs = stored[:, :, None] * len(names) + wanted[:, None]
-        levels, parts = np.arange(len(sizes))[:, None, None], np.array(sizes)[:, None, None]
+        levels = np.arange(len(sizes))[:, None, None]
+        parts = np.array(sizes, exact_dtype(prod(sizes)))[:, None, None]
         marks = (step.marks(edge, *pair) for pair in itertools.product(names, repeat=2))
         *multiplied, reduced = (np.array(mark)[pairs] for mark in zip(*marks, strict=True))
         repeats, gathers, changes, copied = (np.where(mark, parts, 1) for mark in multiplied)

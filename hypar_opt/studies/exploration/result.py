@@ -101,7 +101,7 @@ class Exploration(Frozen, Displayed):
         """The free choices split in two disjoint parts, such as two levels; None if impossible."""
         parts = self.free.split(",")
         cells = [cell for part in parts for cell in cells_of(part, self.plan)]
-        if len(parts) != 2 or len(set(cells)) < len(cells):
+        if len(parts) != 2 or not cells or len(set(cells)) < len(cells):
             return None
         return parts[0], parts[1]
 
