@@ -604,10 +604,10 @@ class StepRules:
                 met = [axis[boundaries, choice, to] for choice, to in pairs]
                 count = count + np.logical_or.reduce(np.broadcast_arrays(*met)).astype(np.int64)
         crossing = [crosses & np.less(count, 2) for crosses in crossing]
-        above = replicas_above(crossing, self.hierarchy.sizes)
+        *above, total = replicas_above(crossing, self.hierarchy.sizes)
         return [
-            (np.where(crosses, before, 1), np.where(crosses, above[-1] // upto, 1), crosses)
-            for crosses, before, upto in zip(crossing, above[:-1], above[1:], strict=True)
+            (np.where(crosses, before, 1), np.where(crosses, total // upto, 1), crosses)
+            for crosses, before, upto in zip(crossing, above, [*above[1:], total], strict=True)
         ]
 
     @cached_property

@@ -42,9 +42,16 @@ COSTS = (
     Mutant(
         "what is gathered above is not counted",
         _RULES,
-        "above.append(above[-1] * np.where(is_whole, parts, 1) if is_whole.any() else above[-1])",
-        "above.append(above[-1])",
+        "replicas_above(whole[:-1], sizes, each=replicas(addends, sizes))",
+        "replicas_above(whole[:0], sizes, each=replicas(addends, sizes))",
         ("proofs/test_proof_tables",),
+    ),
+    Mutant(
+        "copies are counted in 64 bits",
+        "step/states",
+        "np.where(flags, count, 1).astype(dtype, copy=False)",
+        "np.where(flags, count, 1)",
+        ("proofs/test_proofs",),
     ),
     Mutant(
         "gathered last ignored",

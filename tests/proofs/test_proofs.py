@@ -262,7 +262,7 @@ def test_more_copies_and_messages_than_64_bits_count_are_priced_alike_twice(fixe
         batch=4,
         reading="executed",
         choices=("data", "model", "output"),
-        hierarchy=(1024,) * 7,
+        hierarchy=(1024,) * 8,
         whole_levels=True,
         constraints={"fix": fixed.split(",")},
     )
