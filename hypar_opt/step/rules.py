@@ -607,7 +607,7 @@ class StepRules:
         *above, total = replicas_above(crossing, self.hierarchy.sizes)
         return [
             (np.where(crosses, before, 1), np.where(crosses, total // upto, 1), crosses)
-            for crosses, before, upto in zip(crossing, above, [*above[1:], total], strict=True)
+            for crosses, before, upto in zip(crossing, above, [*above, total][1:], strict=True)
         ]
 
     @cached_property
