@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _PAIRS = 2**17
 """Pairs of columns whose boundaries are charged at once."""
 
-_ALL_PAIRS = 32
+_MAX_LEVELS = 32
 """Levels of which any two are changed together; of more, only neighbours are."""
 
 
@@ -54,11 +54,11 @@ def improved_rows(instance: Instance, rows: Rows, deadline: Deadline) -> Rows:
         return rows
     best = np.array(rows, np.intp)
     best_at = partial(_best_at, instance, deadline)
-    every = len(best) <= _ALL_PAIRS
-    changes = free_levels(len(best), 2) if every else [*pairwise(range(len(best)))]
+    levels = range(len(best))
+    pairs = free_levels(len(best), 2) if len(best) <= _MAX_LEVELS else [*pairwise(levels)]
     # A limit, or more than memory allows, ends the search.
     with suppress(NoAnswerError, RefusedError):
-        for better in descent(best, inf, changes, best_at):
+        for better in descent(best, inf, pairs, best_at):
             best = better
     return [*map(tuple, best.tolist())]
 

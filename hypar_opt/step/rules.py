@@ -604,10 +604,11 @@ class StepRules:
                 met = [axis[boundaries, choice, to] for choice, to in pairs]
                 count = count + np.logical_or.reduce(np.broadcast_arrays(*met)).astype(np.int64)
         crossing = [crosses & np.less(count, 2) for crosses in crossing]
-        *above, total = replicas_above(crossing, self.hierarchy.sizes)
+        above = replicas_above(crossing, self.hierarchy.sizes)
+        total = above[-1]
         return [
             (np.where(crosses, before, 1), np.where(crosses, total // upto, 1), crosses)
-            for crosses, before, upto in zip(crossing, above, [*above, total][1:], strict=True)
+            for crosses, (before, upto) in zip(crossing, itertools.pairwise(above), strict=True)
         ]
 
     @cached_property

@@ -356,7 +356,7 @@ class Call:
         """
         writes = OUTPUTS - ({"--certificate"} if self.args[0] == "verify" else set())
         again = (place for place, each in enumerate(self.args) if each in self.args[place + 1 :])
-        superseded = {place + 1 for place in again if self.args[place].startswith("--")}
+        superseded = {place + 1 for place in again if OPTIONS.get(self.args[place])}
         outputs = {place + 1 for place, each in enumerate(self.args) if each in writes} | superseded
         read = {each for place, each in enumerate(self.args) if place not in outputs}
         if self.args[0] == "sweep":
